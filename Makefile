@@ -153,8 +153,8 @@ ASSETS ?= .kubernetes-assets
 bench-kubernetes: $(STAMPS)/dev ## Measure the Kubernetes workload: 1,000 nodes with 30 pods each
 	$(BIN)/python benchmarks/run.py --only kubernetes
 
-demo-kubernetes: $(STAMPS)/dev ## Scenario C on a real Kubernetes control plane, in a minute (wants KUBEBUILDER_ASSETS)
-	$(BIN)/python examples/kubernetes_demo.py
+demo-kubernetes: $(STAMPS)/dev ## Scenario C on a real Kubernetes control plane, in a minute (first: make kubernetes-assets)
+	@KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$(abspath $(ASSETS))}" $(BIN)/python examples/kubernetes_demo.py
 
 kubernetes-assets: ## Get or build the Kubernetes binaries that the tier of tests `kubernetes` runs on
 	@./tools/kubernetes_assets.sh $(ASSETS)

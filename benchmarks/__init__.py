@@ -9,4 +9,4 @@ Each module is one question and has a ``measure`` function that gives plain data
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is loaded: one thread on every side
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # set before numpy is imported, so that every side uses one thread

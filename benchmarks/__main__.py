@@ -1,7 +1,7 @@
-"""Measure everything: ``python -m benchmarks [--quick | --full] [--only NAME]``, or ``make bench``.
+"""Runs the benchmarks: ``python -m benchmarks [--quick | --full] [--only NAME]``, or ``make bench``.
 
-Prints what was measured, what was to be reached and whether it was; keeps the numbers in ``benchmarks/results``, draws
-them into ``docs/images`` and writes ``docs/benchmarks.md`` from what is kept.
+It prints each measurement with its target, stores the numbers in ``benchmarks/results``, draws pictures into
+``docs/images``, and writes ``docs/benchmarks.md`` and ``docs/benchmark-tables.md`` from the stored numbers.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 IMAGES = ROOT / "docs" / "images"
 PAGE = ROOT / "docs" / "benchmarks.md"
+TABLES = ROOT / "docs" / "benchmark-tables.md"
 
 
 def main() -> int:
-    """0 also when a target was missed: this measures, it does not judge a commit."""
+    """Measure and write; return 0 even if a target is missed, because a benchmark does not judge a commit."""
     arguments = read_arguments()
     which = "quick" if arguments.quick else "full" if arguments.full else "default"
     RESULTS.mkdir(exist_ok=True)
@@ -87,20 +88,22 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Windlass.")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--quick", action="store_true", help="a few inputs of each; never replaces the results of a thorough run"
+        "--quick", action="store_true", help="a few inputs of each; never replaces stored results of a longer run"
     )
     size.add_argument("--full", action="store_true", help="the largest inputs as well")
-    size.add_argument("--draw", action="store_true", help="measure nothing; pictures and page from what is kept")
+    size.add_argument(
+        "--draw", action="store_true", help="measure nothing; draw and write the pages from the stored numbers"
+    )
     parser.add_argument("--only", action="append", choices=list(MODULES), metavar="NAME", help=", ".join(MODULES))
     return parser.parse_args()
 
 
 def keep(name: str, result: dict[str, Any]) -> None:
-    """On disk; but a quick look, or one without the peer, does not replace a thorough result."""
+    """Store a result. A quick run, or one without the other program, does not replace a longer run."""
     path = RESULTS / f"{name}.json"
     thorough = path.exists() and json.loads(path.read_text())["which"] != "quick"
     if thorough and (result["which"] == "quick" or result.get("skipped")):
-        print(f"{path.relative_to(ROOT)} stays as it is: it is from a thorough run\n")
+        print(f"{path.relative_to(ROOT)} is not replaced: it is from a longer run\n")
     else:
         path.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -116,23 +119,27 @@ def show(name: str, result: dict[str, Any]) -> None:
 
 
 def write(kept: dict[str, dict[str, Any]]) -> None:
-    """Pictures and the page, from what is kept."""
+    """Draw the pictures and write both pages from the stored numbers."""
     try:
         drawn = plot.draw(kept, IMAGES)
         print(f"{len(drawn)} pictures in {IMAGES.relative_to(ROOT)}")
     except ImportError:
         print("No pictures: matplotlib is not installed (pip install '.[bench]').")
     PAGE.parent.mkdir(exist_ok=True)
-    text = document.page(kept, MODULES)
+    conclusions: list[str] = []
+    tables = document.tables_page(kept, MODULES)
     real = RESULTS / f"{ray_cluster.NAME}.json"  # measured by `make bench-ray`
     if real.exists():
-        text = ray_cluster.with_section(text, ray_cluster.section(json.loads(real.read_text())))
-    PAGE.write_text(text)
-    print(f"{PAGE.relative_to(ROOT)} written")
+        result = json.loads(real.read_text())
+        conclusions.append(ray_cluster.conclusion(result))
+        tables = ray_cluster.with_section(tables, ray_cluster.section(result))
+    PAGE.write_text(document.page(kept, MODULES, conclusions))
+    TABLES.write_text(tables)
+    print(f"{PAGE.relative_to(ROOT)} and {TABLES.relative_to(ROOT)} written")
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured, so that numbers of different machines are not compared."""
+    """Describe the computer, so that numbers of different computers are not compared."""
     import numpy as np
 
     return {
@@ -146,7 +153,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Its name, where the system reports it."""
+    """Return the name of the processor, if the system reports it."""
     facts = Path("/proc/cpuinfo")
     if facts.exists():
         for line in facts.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Against Ray's own scheduler: the same demand, nodes and machine types, CPU time and what is launched.
+"""Compares CPU time and launched nodes with Ray's own scheduler, for the same demand, nodes and machine types.
 
 Ray gets what its autoscaler natively passes to ``ResourceDemandScheduler.schedule``: requests by count, placement
 groups as gang requests, running nodes as instances. Windlass gets the same as a ``Snapshot``, in two configurations:
@@ -37,7 +37,7 @@ LIMIT = 60.0
 DEMANDS = (100, 1_000, 10_000, 100_000)
 NODES = (10, 100, 1_000)
 HEADLINE = ((1_000, 1_000), (10_000, 100))
-"""Demands and half-free nodes where Windlass is to be 500 times as fast."""
+"""Inputs (demands, half-free nodes) for which the target is 500 times Ray's speed."""
 
 AXES: tuple[tuple[str, Any], ...] = (
     ("shapes", 100),
@@ -54,7 +54,7 @@ WAYS: tuple[tuple[str, Choose, Callable[[Needs], int] | None], ...] = (
 
 
 def sizes(which: str) -> list[Size]:
-    """Which inputs: ``quick`` (under a minute), ``default``, or ``full`` (everything)."""
+    """Return the inputs of ``quick`` (under a minute), ``default`` or ``full`` (everything)."""
     if which == "quick":
         return [Size(100, 10), Size(100, 10, "full"), Size(1_000, 10), Size(1_000, 100), Size(100, 10, gangs="pack")]
     grid = [Size(d, n, fill) for fill in ("full", "half") for n in NODES for d in DEMANDS]
@@ -76,14 +76,14 @@ def with_windlass(problem: Problem, choose: Choose, price: Callable[[Needs], int
 
 
 def bought(problem: Problem, launch: Mapping[str, int]) -> dict[str, Any]:
-    """How many nodes, and what is on them together."""
+    """The number of launched nodes, and their total resources."""
     cpus = sum(problem.types[name]["cpu"] * count for name, count in launch.items())
     gpus = sum(problem.types[name].get("gpu", 0.0) * count for name, count in launch.items())
     return {"launched": sum(launch.values()), "cpus": cpus, "gpus": gpus, "launch": dict(sorted(launch.items()))}
 
 
 def with_ray(problem: Problem, limit: float = LIMIT) -> dict[str, Any] | None:
-    """None when it did not come to an end within the limit."""
+    """None if it did not finish within the limit."""
     scheduler = import_module("ray.autoscaler.v2.scheduler").ResourceDemandScheduler
     request = as_ray_request(problem)
 
@@ -98,7 +98,7 @@ def with_ray(problem: Problem, limit: float = LIMIT) -> dict[str, Any] | None:
 
 
 def as_ray_request(problem: Problem) -> Any:
-    """What ``ResourceDemandScheduler.schedule`` takes."""
+    """Return the arguments of ``ResourceDemandScheduler.schedule``."""
     config = import_module("ray.autoscaler.v2.instance_manager.config")
     scheduler = import_module("ray.autoscaler.v2.scheduler")
     schema = import_module("ray.autoscaler.v2.schema")
@@ -151,7 +151,7 @@ def as_ray_request(problem: Problem) -> Any:
 
 
 def in_ray_units(needs: Needs) -> dict[str, float]:
-    """Ray's names; its memory is counted in bytes."""
+    """Return resources under Ray's names, with memory in bytes."""
     names = {"cpu": "CPU", "gpu": "GPU", "memory": "memory"}
     return {names[name]: amount * GIB if name == "memory" else amount for name, amount in needs.items()}
 
@@ -160,7 +160,7 @@ def in_ray_units(needs: Needs) -> dict[str, float]:
 
 
 def ray_missing() -> str | None:
-    """Why there is no peer to measure, in a sentence; None when it is there."""
+    """Explain why Ray cannot be measured; None if it can."""
     if importlib.util.find_spec("ray") is None:
         return "Ray is not installed: pip install '.[bench]'"
     return None
@@ -177,7 +177,7 @@ def measure(
 
 
 def measure_sizes(inputs: Iterable[Size], say: Callable[[str], None], limit: float = LIMIT) -> dict[str, Any]:
-    """A row for each input, the smaller ones first, and what was to be reached."""
+    """Measure each input, the smaller ones first, and check the targets."""
     rows: list[dict[str, Any]] = []
     too_long: list[Size] = []
     for size in sorted(inputs, key=lambda one: (one.demands * one.nodes, one.demands)):
@@ -202,7 +202,7 @@ def measure_sizes(inputs: Iterable[Size], say: Callable[[str], None], limit: flo
 
 
 def _at_least(size: Size, smaller: Size) -> bool:
-    """Whether ``smaller`` is the same but for fewer demands or nodes."""
+    """Return whether ``smaller`` differs only by fewer demands or nodes."""
     same = replace(size, demands=smaller.demands, nodes=smaller.nodes) == smaller
     return same and size.demands >= smaller.demands and size.nodes >= smaller.nodes
 

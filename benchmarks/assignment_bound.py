@@ -1,4 +1,4 @@
-"""A quick lower bound on the price: pods may be cut into pieces, and machines too.
+"""Computes a lower bound on the price quickly, by allowing fractions of pods and machines.
 
 The assignment LP: how much of each shape goes to each type, and how much of each type is bought, so that no resource of
 a type is used beyond what is bought of it. Real pods and machines are whole, so no real plan is cheaper. It is weaker
@@ -17,7 +17,7 @@ NANO = 1e9
 
 
 def assignment_bound(work: tuple[Pods, ...], kinds: tuple[MachineType, ...]) -> float:
-    """Dollars per hour that no set of machines undercuts."""
+    """Return dollars per hour that no set of machines can undercut."""
     linprog = import_module("scipy.optimize").linprog
     coo_array = import_module("scipy.sparse").coo_array
     pairs = [(s, t) for s, pods in enumerate(work) for t, kind in enumerate(kinds) if pods.may_run_on(kind)]

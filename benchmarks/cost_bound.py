@@ -1,10 +1,10 @@
-"""Cost: how far each strategy is from the price that no set of machines can undercut.
+"""Compares the cost of each strategy with a lower bound.
 
 8,152 real pods (Alibaba, GPU shares and GPU models included), 112 real machine types with their on-demand prices. Two
 lower bounds: the configuration LP of ``bounds.csv``, and the weaker assignment LP, computed here. A ratio of 1.03 means
 3 % above the lower bound; the best set known is itself above the bound.
 
-Time is CPU seconds of the whole ``plan(snapshot)``, not of the choosing alone; the first run counts.
+Time is CPU seconds of the whole ``plan(snapshot)``, in the first run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def bound_rows(name: str, work: tuple[Pods, ...], kinds: tuple[MachineType, ...]
         {"who": "lower bound: configuration LP (given)", "dollars": bound.lower, "seconds": None},
         {"who": "best set known (given)", "dollars": bound.best_known, "seconds": None},
     ]
-    if importlib.util.find_spec("scipy") is None:  # it is there only for benchmarks
+    if importlib.util.find_spec("scipy") is None:  # installed only for benchmarks
         return found
     timed = cpu_time(lambda: assignment_bound(work, kinds), repeats=1)
     return [
@@ -102,7 +102,7 @@ def checks(rows: list[dict[str, Any]]) -> list[Check]:
         found.append(below(f"{what}: CPU time", row["seconds"], limit, "s"))
         if row["waiting"]:
             found.append(at_most(f"{what}: pods left waiting", row["waiting"], 0))
-    # Whatever undercuts the bound was measured on other machines or left pods out: a mistake of the benchmark.
+    # A plan below the bound would use other machines or leave pods out: a bug of the benchmark.
     impossible = [row for row in rows if row["ratio"] < 1 and "lower bound" not in row["who"]]
     found.append(at_most("plans below the lower bound (there can be none)", len(impossible), 0))
     return found

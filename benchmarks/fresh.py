@@ -1,4 +1,4 @@
-"""A measurement in a process of its own, so that nothing that ran before counts: peak memory, first calls.
+"""Runs a measurement in a fresh process, for peak memory and first calls.
 
 ``python -m benchmarks.fresh MODULE FUNCTION ARGUMENTS`` runs a function of this package with keyword arguments (JSON)
 and prints what it gives, with the peak memory of the process added.
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def measured_afresh(module: str, function: str, **arguments: Any) -> dict[str, Any]:
-    """What the function gives in a fresh process, and ``peak_mb``: all of its memory, Python and numpy included."""
+    """Return the result of a function in a fresh process, with ``peak_mb``, the peak memory of the whole process."""
     paths = [str(ROOT), *(path for path in sys.path if path)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.fresh", module, function, json.dumps(arguments)],
@@ -33,7 +33,10 @@ def measured_afresh(module: str, function: str, **arguments: Any) -> dict[str, A
 
 
 def peak_megabytes() -> float:
-    """Of this process. On Linux ``ru_maxrss`` also counts the parent's memory at the fork; ``VmHWM`` does not."""
+    """Return the peak memory of this process.
+
+    On Linux ``ru_maxrss`` also counts the parent's memory at the fork; ``VmHWM`` does not.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The frontier of one system: what it can have for how much, and what it would cost at another's wait. Pure."""
+"""Computes the cost-wait frontier of one system, and its cost at another system's wait."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Point:
     cost: float
 
     def beats(self, other: Point) -> bool:
-        """Better in both."""
+        """Return whether this point is better in both cost and wait."""
         return self.cost < other.cost and self.wait < other.wait
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """The points that no other one is as good as in both, by wait."""
+    """Return the points that no other point dominates, sorted by wait."""
     best: list[Point] = []
     for point in sorted(points, key=lambda one: (one.wait, one.cost)):
         if not best or point.cost < best[-1].cost:

@@ -1,9 +1,9 @@
-"""Growth: how the time of one plan grows with demand and nodes, and what the largest one takes.
+"""Measures how the time of one plan grows with demand and nodes, and the time of the largest plan.
 
 Four questions, each in CPU seconds of ``plan(snapshot)``:
 
 - 1,000 to 1,000,000 demands of the same 100 shapes, given as counts, all served by new machines. ``to_dict`` is
-  measured apart: it names every machine and placement, so it cannot but grow with the answer.
+  measured separately: it names every machine and placement, so it grows with the answer.
 - 100 to 10,000 half-free nodes, each with a usage of its own.
 - 1,000,000 demands, 10,000 half-free nodes, 100 groups: the first plan of a fresh process, and its peak memory.
 - 100,000 demands as separate entries of a JSON file: reading it and planning.
@@ -34,7 +34,7 @@ STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 DEMANDS = {"quick": (1_000, 1_000_000), "default": (1_000, 10_000, 100_000, 1_000_000)}
 NODES = {"quick": (100, 1_000), "default": (100, 1_000, 10_000)}
 NODE_AXIS_DEMANDS = 1_000_000
-"""So many that every node is filled: with few, more nodes would mean less to buy, and hide the growth."""
+"""Enough demand to fill every node; with less, more nodes would mean fewer purchases and hide the growth."""
 LARGEST = Size(1_000_000, 10_000, shapes=100, types=100)
 ENTRIES = 100_000
 
@@ -57,7 +57,7 @@ def measure(which: str = "default", say: Callable[[str], None] = lambda _: None)
 
 
 def problem_as(problem: Problem, choose: Choose) -> Snapshot:
-    """Priced for ``cheapest``, without prices for the others."""
+    """Return the input with prices for ``cheapest``, and without for the others."""
     return as_snapshot(problem, choose, listed if choose == "cheapest" else None)
 
 
@@ -79,7 +79,7 @@ def largest_row(choose: Choose, size: Size = LARGEST) -> dict[str, Any]:
 
 
 def first_plan(choose: Choose, demands: int, nodes: int, shapes: int, types: int) -> dict[str, Any]:
-    """Runs in a process of its own; without ``to_dict``, as the controller does."""
+    """Run in a separate process, without ``to_dict``, as the controller does."""
     snapshot = problem_as(make(Size(demands, nodes, shapes=shapes, types=types)), choose)
     timed = cpu_time(lambda: windlass.plan(snapshot), repeats=1)
     return {
@@ -98,7 +98,7 @@ def file_row(entries: int, choose: Choose, shapes: int = 100) -> dict[str, Any]:
 
 
 def scenario_text(entries: int, shapes: int, choose: Choose) -> str:
-    """A scenario file in which every single demand is an entry with an id of its own."""
+    """Return a scenario file with one entry and one id per task."""
     problem = make(Size(entries, 0, shapes=shapes, types=100))
     price = {name: listed(needs) / 1e9 for name, needs in problem.types.items()} if choose == "cheapest" else {}
     groups = {

@@ -1,6 +1,6 @@
-"""The same input for every side: machine types, running nodes, demand, as plain numbers made from a seed.
+"""Generates the same input for every side from a seed: machine types, running nodes and demand as plain numbers.
 
-Amounts are cpus, GiB and GPUs. What a side natively takes is made from this, outside the measured time.
+Amounts are cpus, GiB and GPUs. Each side converts it to its own types outside the measured time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Size:
-    """How large an input is."""
+    """The size of an input."""
 
     demands: int
     nodes: int
@@ -42,7 +42,7 @@ class Size:
     shapes: int = 10
     types: int = 5
     gangs: str = "none"
-    """``none``, or how the members of the gangs must lie to each other; half of the demand is in gangs then."""
+    """``none``, or the placement rule of gangs; half of the demand is in gangs then."""
     most: int = 1_000_000
     """Nodes of each type that may exist."""
 
@@ -53,7 +53,7 @@ class Problem:
 
     types: dict[str, Needs]
     running: list[tuple[str, Needs]]
-    """Type and what is used of it."""
+    """The type, and its used resources."""
     singles: list[tuple[Needs, int]]
     gangs: list[tuple[str, list[tuple[Needs, int]]]]
     """Kind (``strict-spread``, ``strict-pack``, ``pack``) and members."""
@@ -76,7 +76,7 @@ GANG_SIZE = 8
 
 
 def machine_types(count: int) -> dict[str, Needs]:
-    """The five types, and from there on more sizes and ratios of the same families."""
+    """Return the five types, and further sizes and ratios of the same families."""
     types: dict[str, Needs] = dict(FEW_TYPES)
     families = {"compute": (2, 0), "general": (4, 0), "memory": (8, 0), "gpu": (8, 1)}
     for size in range(1, count):
@@ -103,7 +103,7 @@ def task_shapes(count: int, chance: random.Random) -> list[Needs]:
 
 
 def split(total: int, parts: int, chance: random.Random) -> list[int]:
-    """``total`` in ``parts`` counts of different size, none empty while there is enough."""
+    """Split ``total`` into ``parts`` counts of different size, none of them zero if possible."""
     weights = [chance.random() + 0.2 for _ in range(parts)]
     counts = [int(total * weight / sum(weights)) for weight in weights]
     for index in range(total - sum(counts)):
@@ -121,7 +121,7 @@ def half_used(resources: Needs, chance: random.Random) -> Needs:
 
 
 def make(size: Size, seed: int = 1) -> Problem:
-    """The input of this size; the same one for the same seed."""
+    """Generate the input of a size; the same seed gives the same input."""
     chance = random.Random(f"{seed} {size.shapes} {size.types}")
     types = machine_types(size.types)
     shapes = task_shapes(size.shapes, chance)
@@ -146,7 +146,7 @@ def make(size: Size, seed: int = 1) -> Problem:
 # -- as a snapshot -----------------------------------------------------------------------------------------------------
 
 GANGS = {"strict-spread": Gang.SPREAD, "strict-pack": Gang.SAME_NODE, "pack": Gang.ANY, "spread": Gang.ANY}
-"""Ray's PACK and SPREAD are wishes that its scheduler does not look at: all or none, anywhere."""
+"""Return the gang kind. Ray's scheduler ignores the preferences PACK and SPREAD: all or none, anywhere."""
 
 
 def amounts_of(needs: Needs) -> Amounts:
@@ -154,7 +154,7 @@ def amounts_of(needs: Needs) -> Amounts:
 
 
 def as_snapshot(problem: Problem, choose: Choose = "best-fit", price: Callable[[Needs], int] | None = None) -> Snapshot:
-    """What ``plan`` takes; ``price`` gives the nanodollars per hour of a machine type."""
+    """Return the snapshot for ``plan``; ``price`` gives the nanodollars per hour of a machine type."""
     groups = tuple(
         Group(name, amounts_of(needs), problem.most, price=None if price is None else price(needs))
         for name, needs in problem.types.items()
@@ -175,11 +175,11 @@ def as_snapshot(problem: Problem, choose: Choose = "best-fit", price: Callable[[
 
 
 def one_each(_: Needs) -> int:
-    """Every machine costs the same: the cheapest set is the one with the fewest machines."""
+    """Return one price for every machine, so that the cheapest set has the fewest machines."""
     return NANO
 
 
 def listed(needs: Needs) -> int:
-    """About what clouds ask: per cpu, GiB and GPU."""
+    """Return a price per cpu, GiB and GPU, close to those of clouds."""
     dollars = 0.04 * needs.get("cpu", 0) + 0.005 * needs.get("memory", 0) + 1.5 * needs.get("gpu", 0)
     return round(dollars * NANO)

@@ -1,11 +1,11 @@
-"""Karpenter's mix: its scheduling benchmark in our words, pods per second.
+"""Measures pods per second on a mix of pods like that of Karpenter's scheduling benchmark.
 
 Its benchmark has five kinds of pods, a fifth each: plain; spread over zones; spread over hosts; in the same zone as
 each other; never two on one host. Each pod asks for 0.1 to 1.5 cpus and 100 to 4096 MiB. There are 400 machine types.
 Here:
 
-- Pods come in deployments of 10 to 50 equal ones, as they do in life. (Theirs are drawn one by one, and all that keep
-  away from each other carry one label.)
+- Pods come in deployments of 10 to 50 equal ones, as in real clusters. (Karpenter draws each pod at random, and all
+  pods with anti-affinity have one label.)
 - 400 groups are 100 machine types in 4 zones, 1 to 100 cpus with 2 GiB each.
 - Spread over zones: equal shares, each with ``where zone == z``. Karpenter counts what runs in each zone; so does the
   layer above the planner, and the planner gets the shares.
@@ -102,7 +102,7 @@ def deployment_sizes(pods: int, chance: random.Random) -> Iterator[int]:
 
 
 def deployment(kind: str, index: int, size: int, chance: random.Random) -> Iterator[Demand]:
-    """A deployment of equal pods as demands."""
+    """Return a deployment of equal pods as demands."""
     name = f"{kind.replace(' ', '-')}-{index:04}"
     needs = amounts({"cpu": chance.choice(CPU), "memory": chance.choice(MEMORY) * MIB})
     match kind:

@@ -1,4 +1,4 @@
-"""Karpenter's own pods, one by one: each with its label and its selector as real constraints between tasks.
+"""Plans Karpenter's own pods, each as a separate task with its label and selector as constraints between tasks.
 
 The files hold the pods that the scheduling benchmark of Karpenter 1.15 draws, and the machine that Karpenter chose for
 each. Here every pod is a demand of its own, with its label as class:
@@ -28,7 +28,7 @@ from windlass.core.model.plan import Plan
 from windlass.core.model.quantities import NANO
 from windlass.core.model.snapshot import Bundle, Cluster, Demand, Group, Snapshot, amounts
 
-from .shared_data import directory
+from .shared_data import directory, missing
 from .table import Table, number, seconds
 from .targets import Check, at_least, at_most
 from .timing import cpu_time
@@ -208,19 +208,20 @@ def _may_start(
 
 
 def measure(which: str = "default", say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    files = {count: f"karpenter_mix_{count}.csv.gz" for count in FILES.get(which, FILES["default"])}
+    reason = missing(tuple(files.values()))
+    if reason:
+        say(f"skipped: {reason}")
+        return {"name": NAME, "rows": [], "checks": [], "skipped": reason}
     rows = []
-    for count in FILES.get(which, FILES["default"]):
-        path = directory() / f"karpenter_mix_{count}.csv.gz"
-        if path.exists():
-            rows.append(row(read(path)))
-            say(
-                f"{count:,} pods: {rows[-1]['seconds']:.2f} s, {rows[-1]['nodes']} nodes, ${rows[-1]['dollars']:,.0f}/h"
-            )
+    for count, file in files.items():
+        rows.append(row(read(directory() / file)))
+        say(f"{count:,} pods: {rows[-1]['seconds']:.2f} s, {rows[-1]['nodes']} nodes, ${rows[-1]['dollars']:,.0f}/h")
     return {"name": NAME, "rows": rows, "checks": checks(rows)}
 
 
 def _planned(snapshot: Snapshot) -> Plan:
-    """The plan with the machine of every pod, which a plan works out only when it is asked for."""
+    """Plan, and compute the machine of every pod, which a plan does only on demand."""
     plan = windlass.plan(snapshot)
     assert len(plan.placements) <= len(snapshot.demands)
     return plan

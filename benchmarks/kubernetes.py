@@ -1,12 +1,12 @@
-"""A Kubernetes cluster: 1,000 nodes with 30 pods each, 300 pods that wait, 139 MB of JSON as an API server sends it.
+"""Measures a Kubernetes cluster with 1,000 nodes of 30 pods each and 300 waiting pods (139 MB of JSON).
 
 - Start to plan: import everything, list and decode all objects page by page, index them, plan. CPU seconds; only the
   network is left out.
-- A later pass: 30 pods have changed since the last one. CPU seconds of looking and planning.
+- A later pass: 30 pods have changed since the last one. CPU seconds of observing and planning.
 - ``windlass plan FILE``: the whole program, from its start to the printed plan, on the same objects in a file as
   ``kubectl get -A -o json`` writes it. CPU seconds.
-- From a pod that the scheduler gave up on to the provider's launch call: a running controller with a SQLite journal on
-  disk and the API server within the process. Seconds by the clock.
+- From an unschedulable pod to the provider's launch call: a running controller with a SQLite journal on
+  disk and the API server within the process. Seconds of wall time.
 
 Cluster Autoscaler documents a bound of 30 s for a loop of this size, and scans every 10 s.
 """

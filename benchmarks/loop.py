@@ -1,12 +1,12 @@
-"""The loop: how long one pass takes with many slices, and how long from new demand to the provider's launch call.
+"""Measures the time of one pass with many slices, and the time from new demand to the provider's launch call.
 
-- A pass is the whole of it, in seconds of wall time: looking at the simulated cloud and workload, folding, planning,
-  deciding, writing to a SQLite journal on disk, and starting the calls. The cluster is busy all the time: jobs of one
-  slice each arrive and end, so that each slice changes hands about every ten minutes, and one second passes between two
-  passes. What the simulated world needs for itself is part of it.
-- From demand to call: a real controller with the queue workload, nothing bought, nothing under way. A task is
-  submitted, and the time is taken until the provider is asked for a machine: everything in between is real, the SQLite
-  queue, the notice, the plan, the commit to disk.
+- A pass in seconds of wall time: observe the simulated cloud and workload, apply observations, plan, decide, write to
+  a SQLite journal on disk, and start the calls. The cluster is always busy: jobs of one slice each arrive and end, so
+  that each slice gets a new job about every ten minutes, and one second passes between two passes. The time of the
+  simulation itself is included.
+- From demand to call: a real controller with the queue workload, without machines and pending work. The time from the
+  submission of a task to the provider's launch call. Everything in between is real: the SQLite queue, the wake-up, the
+  plan, the commit to disk.
 
 Other autoscalers, by their documented defaults: Ray's loop runs every 5 s, Cluster Autoscaler scans every 10 s,
 Karpenter gathers pods for 1 to 10 s.
@@ -43,7 +43,7 @@ NAME = "loop"
 TITLE = "The loop"
 SIZES = {"quick": ((1_000, 150),), "default": ((1_000, 600), (10_000, 150))}
 LIMITS = {1_000: (0.1, 200), 10_000: (1.0, None)}
-"""Slices: the longest pass of 99 in 100, and the memory in megabytes."""
+"""By number of slices: the 99th percentile of a pass, and the memory in megabytes."""
 SECONDS_A_JOB = 600.0
 CLUSTER = 10
 """Samples that one cluster gives: what an earlier one asked for still waits, and a cluster full of that is not idle."""
@@ -108,7 +108,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def passes_of(slices: int, passes: int) -> dict[str, Any]:
-    """Runs in a process of its own."""
+    """Run in a separate process."""
     with tempfile.TemporaryDirectory() as home:
         return asyncio.run(_passes(slices, passes, Path(home)))
 
@@ -160,7 +160,7 @@ class _Clock:
 
 
 def _jobs(groups: Sequence[Group], slices: int, seconds: int) -> list[Job]:
-    """So many at once, and from then on one for each that ends."""
+    """Yield a full load of jobs, and a new job for each one that ends."""
     dice = random.Random(1)
     arrivals = [1_000.0] * slices
     arrivals += [1_000.0 + index * SECONDS_A_JOB / slices for index in range(int(seconds * slices / SECONDS_A_JOB))]
@@ -189,7 +189,7 @@ def _percentiles(times: Sequence[float]) -> dict[str, float]:
 
 
 class _SoldOut:
-    """Has nothing, and notes when it was asked."""
+    """A provider that refuses everything and records the times of the calls."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[float] = asyncio.Queue()
@@ -213,7 +213,7 @@ class _SoldOut:
 
 
 def latency_of(samples: int) -> dict[str, Any]:
-    """Runs in a process of its own."""
+    """Run in a separate process."""
     times: list[float] = []
     while len(times) < samples:
         with tempfile.TemporaryDirectory() as home:

@@ -1,4 +1,4 @@
-"""Pictures of the results, for ``docs/images``: drawn from what lies on disk, never from memory."""
+"""Draws pictures of the stored results for ``docs/images``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The elastic pool: the overhead of a task, against other ways to run it on the same two processes.
+"""Measures the overhead of a task in the elastic pool, against other libraries with the same two processes.
 
 - Ten thousand tasks that do nothing, in seconds of wall time, everything warm, the median of several runs: the pool's
   ``gather`` on two local nodes; joblib's loky with its automatic batches; Dask and Ray with one ``submit`` for each
   task, as their own introductions show it. All in the same run, each with two processes.
 - Tasks of 100 ms on two nodes: how much longer it takes than the work itself.
-- From a burst to the first task on a node that was not there: one node is busy, a task more arrives, and the time is
-  taken until it runs on the node that was bought for it.
+- From a burst to the first task of a new node: one node is busy, another task arrives, and the time until it runs on
+  the node that was bought for it is measured.
 """
 
 from __future__ import annotations

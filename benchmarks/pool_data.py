@@ -1,10 +1,10 @@
-"""Large values in the elastic pool, against loky and Ray in the same run, each with two processes, everything warm.
+"""Measures large values in the elastic pool, against loky and Ray in the same run, each with two warm processes.
 
 - 20 tasks that share an array of 52 MB: the pool's ``put``, Ray's ``put``, and loky with the array as an argument.
 - 6 tasks that take an array of 52 MB and give one back.
 - 200 tasks that give back 1 MB each.
 
-The numbers kept here were taken while other programs kept the machine busy: compare them within the run only.
+The stored numbers were measured on a busy machine: compare them within the run only.
 """
 
 from __future__ import annotations

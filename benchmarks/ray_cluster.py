@@ -352,12 +352,24 @@ def main() -> None:
                 }
                 kept.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(section(result))
-    page = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+    page = Path(__file__).parent.parent / "docs" / "benchmark-tables.md"
     page.write_text(with_section(page.read_text(encoding="utf-8"), section(result)), encoding="utf-8")
 
 
+def conclusion(result: Mapping[str, Any]) -> str:
+    """Return the row of ``docs/benchmarks.md``."""
+    parts = []
+    for row in ("8 tasks of 4 s: submit -> last result", "100 tasks of 0.5 s"):
+        ray, windlass = (result["values"].get(row, {}).get(side, []) for side in ("ray", "windlass"))
+        parts.append(f"{row.split(':')[0]}: {shown(row, windlass)} s with Windlass, {shown(row, ray)} s with Ray's own")
+    load = max(value for values in result["load"].values() for value in values)
+    question = "And on a real Ray cluster, against Ray's own autoscaler?"
+    link = f"[{question}](benchmark-tables.md#{TITLE.lower().replace(' ', '-')})"
+    return f"| {link} | {'; '.join(parts)}; load of the computer up to {load}. |"
+
+
 def section(result: Mapping[str, Any]) -> str:
-    """The section of ``docs/benchmarks.md``."""
+    """Return the section of ``docs/benchmark-tables.md``."""
     loads = "; ".join(
         f"{'Ray' if side == 'ray' else 'Windlass'} {', '.join(map(str, found))}"
         for side, found in result["load"].items()
@@ -386,7 +398,7 @@ Measured on {result["date"]}: Ray {result["ray"]}, {result["cores"]} cores. Load
 
 
 def with_section(page: str, text: str) -> str:
-    """The page with this section in place of the one that it has, or at its end."""
+    """Replace this section of the page, or append it."""
     before, found, rest = page.partition(f"## {TITLE}\n")
     after = rest[rest.index("\n## ") + 1 :] if found and "\n## " in rest else ""
     return f"{before.rstrip()}\n\n{text}" + (f"\n{after}" if after else "")

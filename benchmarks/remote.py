@@ -1,8 +1,8 @@
-"""Machines elsewhere: how long it takes until they run tasks, on hosts of this computer with a real sshd.
+"""Measures the time until remote machines run tasks, on hosts of this computer with a real sshd.
 
-- Twenty machines at once, from nothing to a program: connect, agent, image, start. The image brings this package and
-  one setup command; what is installed from an index depends on the network and is not measured.
-- From a burst to the first task on a machine that was not in use: as for the elastic pool, with SSH in between.
+- Twenty machines at once, from the order to a running program: connect, agent, image, start. The image has this package
+  and one setup command; packages from an index depend on the network and are not measured.
+- From a burst to the first task of a new machine: as for the elastic pool, with SSH in between.
 
 All hosts share the processors of this computer, so the first number is an upper bound for twenty machines.
 """

@@ -1,4 +1,4 @@
-"""Real pods and real prices: the files that the cost of a plan is measured with.
+"""Reads the files of real pods and real prices that the cost of a plan is measured with.
 
 They are not part of the package. ``WINDLASS_DATA`` names their directory; without it, ``shared/data`` next to the
 repository is tried.

@@ -1,13 +1,13 @@
-"""The simulator: how long it takes to run real months and busy weeks, in CPU seconds of one core.
+"""Measures the simulator on real months and busy weeks, in CPU seconds of one core.
 
-- Philly: jobs of Microsoft's cluster as they came, on machines with 8 GPUs that boot in 4 minutes and go after 5 idle
-  ones. The production loop makes a pass for everything that it would want to know; passes that would see nothing but
-  how full busy machines are, or that a machine which it has ended is about to go, are left out.
-- A week of 1,000 nodes: a job every ten minutes, of up to 100 equal tasks in four shapes that take between one hour and
-  twelve, so that about a thousand machines have work.
+- Philly: jobs of Microsoft's cluster, on machines with 8 GPUs that boot in 4 minutes and are released after 5 idle
+  minutes. The production loop makes a pass for every event; passes that would only see the usage of busy machines, or
+  a machine that is about to end, are left out.
+- A week of 1,000 nodes: a job every ten minutes, of up to 100 equal tasks of one to twelve hours in four shapes, so
+  that about a thousand machines have work.
 
-An interpreter that was built with profile-guided optimisation, as Debian's is, takes about four fifths of the time of
-one that was not; on a machine that is shared with others the same run may take half as long again.
+A Python that was built with profile-guided optimisation, such as Debian's, takes about four fifths of the time of one
+without. On a shared machine the same run may take 50 % longer.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Spot machines as they could be had: what they save, and what work they cost.
+"""Measures what spot machines save, and how much work their preemptions cost.
 
 Jobs of two days of Philly run on the machines of ``benchmarks/trace_world.py``, each at its on-demand price and once
-more as a spot machine at its spot price, in the simulator. How many spot machines of each type can be had, and when
-they are taken back, follows recordings of three real zones (``spot_availability_rle``: up to 16 V100 machines on AWS in
-2023, which stand for every type here). The planner buys what is cheapest and can be had. A refused launch backs off,
-and what waits is bought on demand in the meantime. A task that loses its machine starts from the beginning: there are
-no checkpoints, and no notice is given.
+more as a spot machine at its spot price, in the simulator. How many spot machines of each type are available, and when
+they are preempted, follows recordings of three real zones (``spot_availability_rle``: up to 16 V100 machines on AWS in
+2023, which stand for every type here). The planner buys the cheapest available machines. A refused launch backs off,
+and on-demand machines are bought in the meantime. A task that loses its machine starts from the beginning, without
+checkpoints and without notice.
 
-Whether that pays depends on how long jobs take. So it is shown for the jobs of at most an hour, of at most four, and
-of at most a day. Lost is what tasks had run when their machine was taken, as a share of all task-hours that the jobs
-need.
+Whether that pays depends on the length of the jobs, so it is shown for jobs of at most an hour, four hours and a day.
+Lost work is the time that tasks had run when their machine was preempted, as a share of all task-hours.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .targets import Check, at_most
 from .trace_world import DAY, World, group_name, world_of
 
 NAME = "spot"
-TITLE = "Spot machines as they could be had"
+TITLE = "Spot machines with recorded availability"
 JOBS, STOCK, CAMPAIGN = "trace_philly.csv.gz", "spot_availability_rle.csv.gz", "aws-08-27-2023"
 FIRST_DAY, DAYS = 40, 2
 LONGEST = {"an hour": 3600.0, "4 hours": 4 * 3600.0, "a day": DAY}

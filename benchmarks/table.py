@@ -1,4 +1,4 @@
-"""Tables for people: in a terminal and in Markdown, and numbers as they read best."""
+"""Formats tables for a terminal and for Markdown, and numbers for both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Table:
 
 
 def as_text(table: Table) -> str:
-    """For a terminal."""
+    """Format a table for a terminal."""
     widths = _widths(table)
     rule = "  ".join("-" * width for width in widths)
     lines = [table.title, "=" * len(table.title), _line(table, table.columns, widths), rule]
@@ -38,14 +38,14 @@ def as_markdown(table: Table) -> str:
 
 
 def of_checks(checks: Sequence[Check]) -> Table:
-    """Measured, target, reached or missed."""
+    """Return the table of targets: measured, target, reached or missed."""
     words = {True: "reached", False: "MISSED", None: "unknown"}
     rows = tuple((one["what"], one["shown"], one["target"], words[one["reached"]]) for one in checks)
     return Table("Targets", ("what", "measured", "target", ""), rows)
 
 
 def seconds(value: float | None) -> str:
-    """Three digits that matter: 12.3 ms, 1.23 s, 123 s."""
+    """Format seconds with three significant digits: 12.3 ms, 1.23 s, 123 s."""
     if value is None:
         return UNKNOWN
     if value < 0.9995:

@@ -1,4 +1,4 @@
-"""What was to be reached, and whether it was: a check is plain data, so that it can be kept and shown later."""
+"""Checks a measurement against its target. A check is plain data, so that it can be stored and shown later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at_least(what: str, measured: float, limit: float, unit: str = "", digits: i
     check = _check(what, measured, f">= {limit:g}", unit, digits, measured >= limit)
     if lower:
         check["shown"] = f"> {check['shown']}"
-        # Less than the target and only known from below: neither reached nor missed.
+        # Below the target but only a lower bound: neither reached nor missed.
         check["reached"] = True if measured >= limit else None
     return check
 

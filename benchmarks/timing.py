@@ -1,4 +1,4 @@
-"""Time as this process spends it: CPU seconds, so that a busy machine does not count against either side."""
+"""Measures CPU seconds of this process, so that a busy machine does not count against either side."""
 
 from __future__ import annotations
 

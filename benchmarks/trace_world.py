@@ -1,4 +1,4 @@
-"""The worlds that policies are compared in: real jobs, and the machines that a careful person would list for them.
+"""Builds the simulations that policies are compared in: real jobs, and a reasonable list of machines for them.
 
 The machines follow from the jobs by a rule, so that no choice of ours is in them, and are the same for every policy.
 For each kind of job two types of the catalogue are listed: the cheapest that holds one of them, and the one on which it

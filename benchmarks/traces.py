@@ -1,37 +1,38 @@
-"""Against the peers, on real traces: what a policy costs, and how long jobs wait under it.
+"""Compares the cost and the wait of policies on real traces.
 
-Jobs that really came (``trace_openb``: Alibaba's GPU cluster of 2023; ``trace_philly``: Microsoft's Philly) run on
-machines of the catalogue at its on-demand prices, in the simulator: the production loop on a virtual clock. The
-policies differ, and nothing else does: the cloud, the boot times, the machines that may be bought, the jobs, and the
-rule by which a job finds its node are the same.
+Real jobs (``trace_openb``: Alibaba's GPU cluster of 2023; ``trace_philly``: Microsoft's Philly) run on machines of the
+catalogue at its on-demand prices, in the simulator: the production loop on a virtual clock. Only the policies differ:
+the cloud, the boot times, the machines that may be bought, the jobs, and the rule by which a job finds its node are the
+same.
 
 - **Windlass**: the planner, ``idle_timeout`` 1 min; and with other timeouts, which draws its frontier. All else is the
-  default. Once more with ``apart`` (off by default): single tasks get slices of their own at equal cost (0), or for up
-  to 40 % more per hour (0.4), because they can be given back one by one. Those rows are judged apart.
-- **Ray**, **Cluster Autoscaler**, **Karpenter**, the **pool rule**: each decides in the planner's place as its system
-  does by default (``benchmarks/peers``; the docstrings say what is modelled, and where the model is kinder than the
-  system). Every policy looks at the same interval: by default Ray looks every 5 s and Cluster Autoscaler every 10 s;
-  here both look as often as Windlass, so that no peer loses by its polling alone. None of them moves a job that runs:
-  it would start from the beginning. Two are also run without the marks that prevent it.
-- **Fixed size**: machines for what ran at once in 95 % of the time, known beforehand; nothing comes or goes.
+  default. Once more with ``own_machine_premium`` (off by default): single tasks get slices of their own at equal cost
+  (0), or for up to 40 % more per hour (0.4), because they can be released one by one. These rows have their own
+  targets.
+- **Ray**, **Cluster Autoscaler**, **Karpenter**, the **pool rule**: each replaces the planner and decides as its system
+  does by default (``benchmarks/peers``; the docstrings say what is modelled, and where the model is better than the
+  system). Every policy plans at the same interval: by default Ray plans every 5 s and Cluster Autoscaler every 10 s;
+  here both plan as often as Windlass, so that polling makes no difference. None of them moves a running job, which
+  would start from the beginning. Two also run without the marks that prevent it.
+- **Fixed size**: enough machines for 95 % of the time, computed in advance; none is bought or released.
 - **Offline bound**: each task on its own perfectly sized share of the machine where that costs least, for exactly its
-  time. No policy can undercut it; none can reach it, for machines come whole.
+  time. No policy can undercut it, and none can reach it, because machines are indivisible.
 
 The machines follow from the jobs by a rule (``benchmarks/trace_world.py``). The wait of a job is from its arrival until
 its last task has started; the table has the median and the 95th percentile. Costs run until the last job has ended. The
 cost at a peer's wait is read off the frontier of Windlass, on the line between two of its points.
 
-A part of a trace is only a part: where a few jobs of weeks land decides much of it, and other parts (below) come out
-otherwise. On all of openb (``--full``), run once for the cheapest, Ray was at 1.938 of the bound, Windlass at 1.751,
-which is 9.6 % less and not 10, and with ``apart: 0.4`` at 1.682, which is 13.2 % less. All jobs that ran already when
-openb begins come at once here; that is where ``apart`` has something to part.
+The machines of a few jobs of several weeks decide much of the result of one part, and other parts (below) differ. On
+all of openb (``--full``), run once for the cheapest, Ray was at 1.938 of the bound, Windlass at 1.751, which is 9.6 %
+less and not 10, and with ``own_machine_premium: 0.4`` at 1.682, which is 13.2 % less. All jobs that were running when
+openb begins arrive at once here, and only there ``own_machine_premium`` has an effect.
 
-On this part of Philly 10 % cannot be had by anybody: its machines cost the same for each GPU whatever their size, and
-the bound is less than 2 % below Ray. The default loses to Ray there by ties. For two jobs of one GPU that come at once,
-one machine with two of them costs as much as two with one each; ``cheapest`` takes fewer machines, and half of it stays
-paid for when the first job ends. Ray takes the small ones, and so does ``apart: 0``.
+On this part of Philly no policy can be 10 % below Ray: a GPU costs the same on every machine size, and the bound is
+less than 2 % below Ray. The default loses to Ray by ties. For two jobs of one GPU that arrive at once, one machine with
+two GPUs costs as much as two machines with one; ``cheapest`` buys fewer machines, and half of a large one is still paid
+for when the first job ends. Ray and ``own_machine_premium: 0`` buy the small ones.
 
-The wait says little here: nearly every 95th percentile is one boot.
+The wait says little here: nearly every 95th percentile is the time of one boot.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ WINDOWS: dict[str, tuple[dict[str, Any], ...]] = {
 """Parts of the traces. Philly's first 40 days have 9 jobs each; a part of it begins where it comes to life."""
 DEFAULT = "Windlass"
 TIMEOUTS = {DEFAULT: "1m", "Windlass, idle 15 s": "15s", "Windlass, idle 5 min": "5m", "Windlass, idle 30 min": "30m"}
-APART = {"Windlass, apart 0": "0", "Windlass, apart 0.4": "0.4"}
+PREMIUMS = {"Windlass, premium 0": "0", "Windlass, premium 0.4": "0.4"}
 EVERY = Interval().min
-"""Seconds between two looks of a policy that looks by the clock: those of Windlass between two passes."""
+"""Seconds between two passes of a policy that polls: the minimum interval of Windlass."""
 PEERS: dict[str, Callable[[], Peer]] = {
     "Karpenter": Karpenter,
     "Ray": lambda: Ray(every=EVERY),
@@ -109,7 +110,10 @@ def policies(place: World) -> Mapping[str, tuple[Settings, Callable[..., Control
         name: (place.settings(f"*.scale_down.idle_timeout={timeout}"), Controller) for name, timeout in TIMEOUTS.items()
     }
     idle = f"*.scale_down.idle_timeout={TIMEOUTS[DEFAULT]}"
-    found |= {name: (place.settings(idle, f"cluster.apart={share}"), Controller) for name, share in APART.items()}
+    found |= {
+        name: (place.settings(idle, f"cluster.own_machine_premium={share}"), Controller)
+        for name, share in PREMIUMS.items()
+    }
     bare = without_rules(place.settings())
     found |= {name: (bare, controller_of(peer)) for name, peer in PEERS.items()}
     evicting = replace(bare, policy=replace(bare.policy, allow_eviction=True, drain_timeout=1))
@@ -158,7 +162,7 @@ def checks(rows: list[dict[str, Any]]) -> list[Check]:
         found.append(at_most(f"{trace}: peers that are better in both cost and p95 wait", len(better), 0))
         what = f"{trace}: cost below the best peer at an equal p95 wait, the lowest wait"
         found.append(at_least(what, least_saving(ours, peers), SAVING, "%", 1))
-        for name in APART:
+        for name in PREMIUMS:
             row = [_point(row) for row in some if row["who"] == name]
             what = f"{trace}: the same for {name.removeprefix('Windlass, ')}, which is off by default"
             found.append(at_least(what, least_saving(row, peers), SAVING, "%", 1))

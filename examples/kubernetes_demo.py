@@ -1,6 +1,7 @@
-"""Scenario C in a minute, on a real Kubernetes control plane: pods get machines, and surplus machines are given back.
+"""This program shows scenario C on a real Kubernetes control plane, in a minute: Windlass buys machines for pods and
+releases the surplus.
 
-Needs the binaries that KUBEBUILDER_ASSETS names (make kubernetes-assets). Nodes are Node objects without machines.
+It needs the binaries in KUBEBUILDER_ASSETS (make kubernetes-assets). The nodes are Node objects without machines.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def until(check: Callable[[], bool], limit: float = 90) -> None:
     deadline = time.monotonic() + limit
     while not check():
         if time.monotonic() > deadline:
-            raise SystemExit("that took too long; is the machine very busy?")
+            raise SystemExit(f"this did not happen within {limit:g} s; the machine may be too busy. Try again later.")
         time.sleep(0.3)
 
 
@@ -67,18 +68,19 @@ def main() -> None:
         try:
             plane.kubectl("create", "-f", "-", given=json.dumps(PROVISIONER))
             children.append(plane.watch("wnp"))
-            say("12 pods of 8 GPUs each: no node can take them")
+            say("create 12 pods with 8 GPUs each: Windlass buys 12 machines with 8 GPUs (kubectl get wnp -w)")
             for number in range(12):
                 plane.kubectl("create", "-f", "-", given=pod(f"train-{number}"))
             until(lambda: status(plane).get("currentSize") == 12 and status(plane).get("utilizedNodes") == 12)
-            say("4 pods end: 8 of 12 nodes are in use, 80 % wanted, target 10: 2 are marked for 15 s")
+            say("delete 4 pods: 8 of 12 nodes are in use, 80 % is the goal, so the target is 10: 2 are marked for 15 s")
             plane.kubectl("delete", "pod", *[f"train-{number}" for number in range(8, 12)], "--force")
             until(lambda: status(plane).get("markedNodes") == 2)
-            say("one more pod: 9 in use, target 11: 1 is unmarked")
+            say("create one more pod: 9 nodes are in use, the target is 11: 1 is unmarked")
             plane.kubectl("create", "-f", "-", given=pod("late"))
             until(lambda: status(plane).get("targetSize") == 11 and status(plane).get("markedNodes") == 1)
-            say("the deadline: 1 machine is given back, empty")
+            say("wait for the deadline: the other one is released, after a check that it is empty")
             until(lambda: status(plane).get("currentSize") == 11)
+            say("events of nodes and the final state")
             print(plane.kubectl("get", "events", "--field-selector=involvedObject.kind=Node,source=windlass"))
             print(plane.kubectl("get", "wnp"))
         finally:

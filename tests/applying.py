@@ -1,4 +1,4 @@
-"""Carrying a plan out on a snapshot, as the world would: for promises about the plan after the next."""
+"""Applies a plan to a snapshot, for tests of the plan after the next."""
 
 from __future__ import annotations
 

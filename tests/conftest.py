@@ -37,6 +37,7 @@ GROUPS = {
         "tests/providers/test_aws_faults.py",
         "tests/providers/test_remote_conformance.py",
         "tests/providers/test_ssh_faults.py",
+        "tests/workloads/test_ray_elsewhere.py",
     ),
     "browser": ("tests/server/browser/",),
     "journal": ("tests/journal/",),

@@ -1,4 +1,4 @@
-"""CPU time of a command: what it costs by itself, however busy the machine is."""
+"""The CPU time of a command, which does not depend on the load of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code in the docs, run: what a page shows is what is printed.
+"""Runs the code in the docs: it prints what the page shows.
 
 A page holds three kinds of blocks that are more than pictures:
 

@@ -81,6 +81,6 @@ def test_nodes_and_what_the_only_node_uses_are_not_given_together():
         wl.slice_("s", "g", nodes=[wl.node()], used={"cpu": 1})
 
 
-def test_a_plan_comes_from_three_lines():
+def test_a_plan_takes_three_lines():
     snapshot = wl.snapshot(groups=[wl.group("g", cpu=4, max=5)], demands=[wl.demand("d", {"cpu": 4}, count=2)])
     assert wl.plan(snapshot).launch == {"g": 2}

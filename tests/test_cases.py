@@ -1,4 +1,4 @@
-"""The cases that say what a plan must be, one test each, through the command line."""
+"""The planner's cases, one test each, through the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The garbage collector stands aside for a while, and works again whatever happens meanwhile."""
+"""The garbage collector is paused, and always enabled again."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def collecting():
     assert gc.isenabled()
 
 
-def test_it_stands_aside_for_many_objects_and_not_for_few():
+def test_the_collector_pauses_for_many_objects_and_not_for_few():
     with uncollected(MANY):
         assert not gc.isenabled()
     with uncollected(MANY - 1):
         assert gc.isenabled()
 
 
-def test_an_error_meanwhile_does_not_keep_it_aside():
+def test_an_error_does_not_keep_the_collector_paused():
     with pytest.raises(KeyError), uncollected():
         raise KeyError
 

@@ -1,4 +1,4 @@
-"""The docs say what is true: code runs, links lead somewhere, every code and every key has its words."""
+"""The docs are true: code runs, links resolve, and every code and key is described."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def promises() -> list[list[str]]:
     return [row.strip("| \n").split(" | ") for row in table.splitlines() if row.startswith("| ")][1:]
 
 
-def test_every_promise_names_a_proof_that_exists():
+def test_every_promise_names_a_test_that_exists():
     assert len(promises()) >= 6
     for promise, proof in promises():
         proofs = re.findall(r"`(tests/[\w./]+\.py)(?:::(\w+))?`", proof)

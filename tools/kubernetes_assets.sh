@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Put etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok into a directory: the first way
-# that works of KUBEBUILDER_ASSETS, archives beside the repository, setup-envtest, and a build with Go.
+# that works of KUBEBUILDER_ASSETS, archives beside the repository, a build with Go (without kwok), and setup-envtest.
 set -euo pipefail
 directory=$1
 version=1.36.3

@@ -54,7 +54,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`, "
             "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`, `ray_status`, `phase`",
             "demands": "`id`, `tasks`, `since`, `needs`, `gang`, `groups`, `unblocks` (`change`, `set`, `hourly_cost`, "
-            "`buys`, `for`), `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, `starts_in`)",
+            "`buys`, `for`: the demand and up to 10 others, `for_demands` and `for_tasks`: how many in all), "
+            "`parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, `starts_in`)",
             "decision": "the last routing: `at`, `launch` (by group), `routed` (by group: `demands`, `tasks`), "
             "`pending` (by group with slices in flight or planned: `slices`, `remaining`, `demands`), `unmet` "
             "(`demand`, `tasks`, `code`)",
@@ -79,8 +80,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `gang`, `parts`, `groups`, "
             "`unblocks`, `launched`, `reasons`",
             "group": "null, or `name`, `provider`, `resources`, `hosts`, `min`, `max`, `spare`, `price`, "
-            "`scales_down`, `idle_timeout`, `slices`, `hourly_cost`, `frozen_by`, `availability`, `next`, `health`, "
-            "`failures`, `succeeded_at`, `boot_seconds`, `launches`, `refusals`",
+            "`scales_down`, `idle_timeout`, `release`, `slices`, `hourly_cost`, `frozen_by`, `availability`, `next`, "
+            "`health`, `failures`, `succeeded_at`, `boot_seconds`, `launches`, `refusals`",
             "family": "null, or `name`, `min`, `max`, `spare`, `groups` (`name`, `provider`, `price`, `counted`, "
             "`busy`, `hourly_cost`, `availability`, `next`; the cheapest first)",
             "job": "null, or `name`, `state`, `tasks`, `waiting`, `running`, `done`, `failed`, `cancelled`, "

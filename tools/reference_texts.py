@@ -38,7 +38,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
             "No node of any group is large enough for one task, even empty and with every limit lifted. Each group "
             "says which resource is short (`TOO_SMALL`)."
         ),
-        "Ask for less, or add a group with larger nodes. The ways out name the largest amount that would fit.",
+        "Ask for less, or add a group with larger nodes. The suggested change names the largest amount that would fit.",
     ),
     Code.TOO_SMALL: (
         "A node of this group has too little of a resource, or none of it, for one task.",
@@ -129,7 +129,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
             "The group has as many slices as its `max` allows, or too few places left for all that a gang needs. "
             "Slices count from queued until they are confirmed gone."
         ),
-        "Raise `max` of the group, or wait until work ends. The ways out name the number.",
+        "Raise `max` of the group, or wait until work ends. The suggested change names the number.",
     ),
     Code.MAX_NODES: (
         "The nodes of a new slice would go beyond `max_nodes` of the cluster.",
@@ -137,7 +137,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     ),
     Code.BUDGET: (
         "A new slice would take the cluster above `max_hourly_cost`. Running, in flight and planned slices all count.",
-        "Raise `cluster.max_hourly_cost`, or let cheaper groups hold the work. The ways out name the sum.",
+        "Raise `cluster.max_hourly_cost`, or let cheaper groups hold the work. The suggested change names the sum.",
     ),
     Code.RATE_LIMITED: (
         "As many slices are in flight as `max_launching` of the group or of the cluster allows.",
@@ -187,9 +187,9 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     ),
     Code.PROBE: (
         (
-            "The group is in back-off and its time is over. One launch tries whether the provider sells again. A gang "
-            "that needs several slices of the group sends this one ahead: it is held for the gang, and the others "
-            "follow when it has come up."
+            "The group is in back-off and its time is over. One launch tests whether the provider has capacity again. "
+            "For a gang that needs several slices of the group, it is launched ahead and held; the others "
+            "follow when it is ready."
         ),
         "Nothing. If it succeeds, set the availability to `available`.",
     ),

@@ -1,13 +1,13 @@
 """Windlass decides how many machines a cluster needs, and explains each decision.
 
-It can be asked before it acts: ``plan`` takes a snapshot, all that is known at one instant, and says what it would do
-and why. A snapshot comes from a scenario file (``read_scenario``) or is written in Python (``snapshot``, ``group``,
-``slice_``, ``node``, ``demand``, ``gang``).
+``plan`` takes a snapshot of a cluster at one instant, and returns what Windlass would do and why. A snapshot comes from
+a scenario file (``read_scenario``) or is written in Python (``snapshot``, ``group``, ``slice_``, ``node``, ``demand``,
+``gang``).
 
-And it can be used from a Python program: ``ComputePool`` runs functions (``compute``, ``gather``, ``gang``) on nodes
+``ComputePool`` runs functions of a Python program (``compute``, ``gather``, ``gang``) on nodes
 whose number follows the work.
 
-What is exported here is loaded when it is first used, so that ``import windlass`` costs next to nothing.
+Exported names are loaded on first use, so that ``import windlass`` is quick.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _HOMES = {
 }
 
 _EXTRAS = {"asyncssh": "ssh", "boto3": "aws", "cloudpickle": "pool", "distributed": "pool"}
-"""Packages that not everybody has, and what brings them."""
+"""Optional packages, and the extras that install them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""``python -m windlass``: the same as the ``windlass`` command."""
+"""``python -m windlass`` runs the ``windlass`` command."""
 
 from .cli import main
 

@@ -1,8 +1,8 @@
-"""The command that installs an optional part of Windlass."""
+"""This module names the command that installs an extra of Windlass."""
 
 from __future__ import annotations
 
 
 def install_command(extra: str) -> str:
-    """What to type where the clone of Windlass is."""
+    """Return the command, to be run in a clone of Windlass."""
     return f"pip install '.[{extra}]' (in your clone of Windlass)"

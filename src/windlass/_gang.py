@@ -23,7 +23,7 @@ def gang(function: Callable[..., R], /, size: int, *, spread: bool = False) -> G
 @overload
 def gang(id: str, bundles: Iterable[tuple[Needs, int] | Needs], kind: str = "any", **more: Any) -> dict[str, Any]: ...
 def gang(*args: Any, **more: Any) -> Any:
-    """A gang of calls (`windlass.pool.client.api.gang_of`), or one in a snapshot (`windlass.builders.gang`)."""
+    """Create a gang of calls (`windlass.pool.client.api.gang_of`), or one in a snapshot (`windlass.builders.gang`)."""
     if isinstance(args[0] if args else more.get("id"), str):
         from .builders import gang as in_snapshot
 

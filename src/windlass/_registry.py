@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class BadRegistration(Exception):
-    """An installed package registers something that cannot be used. Its text names the package and the reason."""
+    """An installed package registers something that cannot be used. The text names the package and the reason."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -57,6 +57,6 @@ class Registry(Mapping[str, T], Generic[T]):
     def _load_added(self, point: EntryPoint) -> object:
         try:
             return point.load()
-        except Exception as error:  # another package's code: any fault there is reported, not raised here
+        except Exception as error:  # code of another package: any error is reported, not raised
             package = point.dist.name if point.dist is not None else "an installed package"
             raise BadRegistration(f"{self._group} {point.name} of {package} cannot be loaded: {error}") from error

@@ -16,7 +16,7 @@ from windlass.scenario.durations import format_duration
 
 
 class BadSettings(Exception):
-    """Settings that cannot be used. Each mistake begins with the path of its setting."""
+    """The settings are invalid. Each message begins with the path of its setting."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("; ".join(mistakes))
@@ -24,12 +24,12 @@ class BadSettings(Exception):
 
 
 YEARS: Final = 10 * 365 * 86400.0
-"""Longer spans are typing errors."""
+"""The longest duration in seconds; a longer one is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A span of time between the bounds, in seconds."""
+    """A duration between the bounds, in seconds."""
 
     low: float = 0
     high: float = YEARS
@@ -63,24 +63,24 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path; a relative one starts at the directory of the configuration file."""
+    """A path; a relative one is relative to the directory of the configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a journal is: a path as above, or the URL of a database."""
+    """The place of a journal: a path as above, or the URL of a database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server listens: a scheme of these, a host and a port."""
+    """The address of a server: one of these schemes, a host and a port."""
 
     schemes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """Where a server listens: ``HOST:PORT``, without a scheme."""
+    """The address of a server: ``HOST:PORT``, without a scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class MachineImage:
-    """What machines must have before their program starts, as a group's ``image``. None if nothing is asked for."""
+    """A group's ``image``: what machines must have before their program starts. None if nothing is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +144,11 @@ class Setting:
     name: str
     kind: Kind
     default: Any
-    """As it would be written; ``REQUIRED``: it must be given; None: see ``absent``."""
+    """The default as written in a file; ``REQUIRED``: the setting is required; None: see ``absent``."""
     unit: str
     meaning: str
     absent: str = ""
-    """What holds without it, in words, when there is no value to show."""
+    """The behaviour without the setting, in words, if there is no default value."""
 
     def key(self) -> Key:
         if self.default == REQUIRED:
@@ -169,14 +169,14 @@ class Section:
     noun: str
     settings: tuple[Setting | SubSection, ...]
     short: str = ""
-    """The setting whose value may be written instead of the whole mapping."""
+    """The setting whose value may replace the whole mapping."""
 
     @cached_property
     def form(self) -> Form:
         return Form(self.noun, {one.name: one.key() for one in self.settings})
 
     def typed(self, key: Key) -> Form:
-        """The same with ``type`` in front, for sections that come in several kinds."""
+        """Return the section with ``type`` as its first setting, for sections with several types."""
         return Form(self.noun, {"type": key, **self.form.keys})
 
 

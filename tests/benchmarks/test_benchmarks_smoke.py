@@ -43,7 +43,7 @@ def shown(result: dict) -> str:
     kept = json.loads(json.dumps({**result, "which": "quick", "machine": machine}))
     module = MODULES[kept["name"]]
     text = "\n".join(as_text(table) for table in [*module.tables(kept), of_checks(kept["checks"])])
-    page = document.page({kept["name"]: kept}, MODULES)
+    page = document.tables_page({kept["name"]: kept}, MODULES)
     for check in kept["checks"]:
         assert check["what"] in text
         assert check["what"] in page
@@ -172,6 +172,13 @@ def test_karpenters_pods_are_measured_next_to_karpenter():
     assert "Karpenter 1.15" in text
 
 
+def test_without_the_data_karpenters_pods_are_not_measured(monkeypatch, tmp_path):
+    monkeypatch.setenv("WINDLASS_DATA", str(tmp_path))
+    result = karpenter_pods.measure()
+    assert "set WINDLASS_DATA" in result["skipped"]
+    assert not result["checks"]
+
+
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 KINDS = (
@@ -240,7 +247,7 @@ def test_the_peers_are_compared_on_real_jobs_and_it_can_be_shown(monkeypatch):
     monkeypatch.setitem(traces.WINDOWS, "quick", few)
     result = traces.measure("quick")
     text = shown(result)
-    assert all(who in text for who in (traces.DEFAULT, *traces.APART, traces.FIXED, *traces.PEERS, "offline bound"))
+    assert all(who in text for who in (traces.DEFAULT, *traces.PREMIUMS, traces.FIXED, *traces.PEERS, "offline bound"))
     assert all(row["finished"] == 6 and row["ratio"] >= 1 and not row["breaches"] for row in result["rows"])
 
 
@@ -284,7 +291,7 @@ def test_other_parts_are_compared_with_the_cheapest_peer(monkeypatch):
     monkeypatch.setitem(parts.WINDOWS, "quick", ({"file": traces.FILES[1], "first_day": 60, "jobs": 5},))
     result = parts.measure("quick")
     assert "philly, day 60" in shown(result)
-    assert [row["who"] for row in result["rows"]] == [traces.DEFAULT, *traces.APART, parts.PEER]
+    assert [row["who"] for row in result["rows"]] == [traces.DEFAULT, *traces.PREMIUMS, parts.PEER]
     assert all(check["reached"] for check in result["checks"][1:])
 
 

@@ -1,4 +1,4 @@
-"""Each peer does what its system is known for, on snapshots so small that one can check it by hand."""
+"""Each peer decides as its system does, on snapshots that are small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_work_that_fits_nowhere_is_waited_with_and_nothing_is_bought(peer):
 # -- Ray ---------------------------------------------------------------------------------------------------------------
 
 
-def test_ray_looks_every_five_seconds():
+def test_ray_plans_every_five_seconds():
     ray = Ray()
     assert not asked(ray, at(1001, count=1)).launches
     assert ray.due == 1005
@@ -191,7 +191,7 @@ def test_karpenter_gathers_for_ten_seconds_at_the_most():
     assert asked(karpenter, wl.snapshot([ONE, FOUR], demands=demands, now=1010)).launches
 
 
-def test_karpenter_puts_what_comes_together_on_few_large_nodes_of_the_cheapest_type_that_holds_it():
+def test_karpenter_puts_simultaneous_pods_on_few_large_nodes_of_the_cheapest_type_that_holds_them():
     karpenter = Karpenter()
     asked(karpenter, at(1000, count=5))
     # Four on the only type with four GPUs, though four small nodes would be cheaper; the fifth on a small one.
@@ -241,7 +241,7 @@ def test_the_pool_rule_keeps_one_more_than_it_needs_when_little_is_used():
     assert drained(asked(PoolRule(), at(1001, slices=slices))) == ["s-3", "s-4", "s-5"]
 
 
-def test_the_pool_rule_stays_as_it_is_at_thirty_per_cent():
+def test_the_pool_rule_does_not_change_size_at_thirty_per_cent():
     slices = (busy("s-1", "one"), idle("s-2", "one", 0), idle("s-3", "one", 0))
     assert not asked(PoolRule(), at(100_000, slices=slices)).drain
 
@@ -285,7 +285,7 @@ def test_the_machines_follow_from_the_jobs(place):
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_every_job_ends_and_no_promise_is_broken_under_each_policy(peer, place):
+def test_every_job_ends_and_no_invariant_is_violated_under_each_policy(peer, place):
     _, found = run_trace(without_rules(place.settings()), place.trace, controller=controller_of(peer))
     assert found.breaches == ()
     assert (found.finished, found.killed_by_us) == (12, 0)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.cli.test_live_cluster import leading
+from tests.cli.test_plan_command import run
 from windlass.testing.clouds import EC2Faults, FakeEC2, missing_for_ec2
 
 
@@ -89,7 +90,7 @@ def test_doctor_aws_lists_what_is_allowed_and_what_is_not():
         assert "ec2:CreateFleet" in bad
         assert "--policy" in bad
         ec2.faults.unauthorized = ()
-        assert "all that is needed is allowed" in windlass("doctor", "aws", "--endpoint-url", ec2.url, **keys).stdout
+        assert "all needed calls are allowed" in windlass("doctor", "aws", "--endpoint-url", ec2.url, **keys).stdout
 
 
 FAMILY = """
@@ -136,13 +137,88 @@ def test_spot_prices_are_refreshed_and_kept(tmp_path):
     with FakeEC2() as ec2:
         ec2.spot_prices = {("p4d.24xlarge", "us-east-1a"): 6.0, ("p4d.24xlarge", "us-east-1b"): 7.0}
         words = ("offers", "--refresh", "--accelerator", "A100", "--provider", "aws", "--market", "spot", "--json")
-        done = windlass(*words, **keys, AWS_ENDPOINT_URL_EC2=ec2.url)
+        keys |= {"AWS_ENDPOINT_URL_EC2": ec2.url, "AWS_ENDPOINT_URL_PRICING": ec2.url}
+        done = windlass(*words, **keys)
         assert done.returncode == 0, done.stderr
-        assert "spot prices of 1 machine type" in done.stderr
+        assert "prices of us-east-1: 1 machine type on spot" in done.stderr
+        assert "the on-demand prices of us-east-1 are used, because" in done.stderr, "it may not read the Price List"
         first = json.loads(done.stdout)["offers"][0]
         assert (first["type"], first["price"], first["zones"]) == ("p4d.24xlarge", 6.5, ["us-east-1a", "us-east-1b"])
         assert json.loads(windlass(*words[:1], *words[2:], **keys).stdout)["offers"][0]["price"] == 6.5, "it is kept"
+        assert _another_region(tmp_path, ec2, keys) == ("p4d.24xlarge", 24.5)
         ec2.faults.unauthorized = ("DescribeSpotPriceHistory",)
-        refused = windlass(*words, **keys, AWS_ENDPOINT_URL_EC2=ec2.url)
+        refused = windlass(*words, **keys)
         assert refused.returncode == 1
         assert "windlass doctor aws" in refused.stderr
+
+
+def _another_region(directory, ec2, keys):
+    """Without its prices the remedy is reported; after a refresh they are used, also by a configuration."""
+    config = directory / "windlass.yaml"
+    config.write_text(
+        "groups: {gpu: {offers: {accelerator: A100}, max: 1, scale_down: {idle_timeout: 5m}}}\n"
+        "providers: {ec2: {type: aws, connect: direct, region: eu-west-1}}\n"
+        "workload: {type: dask, scheduler: 'tcp://10.0.0.7:8786'}\n"
+    )
+    before = windlass("offers", "--region", "eu-west-1", **keys)
+    assert before.returncode == 1
+    assert "windlass offers --refresh --region eu-west-1" in before.stderr
+    assert "--region eu-west-1" in windlass("config", "check", str(config), **keys).stderr
+    ec2.spot_prices = {("p4d.24xlarge", "eu-west-1a"): 8.0}
+    ec2.on_demand_prices = {("p4d.24xlarge", "eu-west-1"): 24.5}
+    done = windlass("offers", "--refresh", "--group", "gpu", "-c", str(config), "--json", **keys)
+    assert done.returncode == 0, done.stderr
+    assert "prices of eu-west-1: 1 machine type on spot, 1 machine type on demand" in done.stderr
+    assert "--region eu-west-1" not in windlass("config", "check", str(config), **keys).stderr
+    assert "us-east-1" in windlass("offers", "--provider", "aws", **keys).stdout, "the other region is still there"
+    (only,) = json.loads(done.stdout)["offers"]
+    assert only["region"] == "eu-west-1"
+    return only["type"], only["price"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+@pytest.mark.parametrize("option", ["--memory", "--count", "--max-price"])
+def test_offers_refuses_what_is_no_amount(option, value):
+    done = run("offers", option, value)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "is not a number of at least 0" in done.stderr
+
+
+def test_offers_reports_a_configuration_that_is_not_text(tmp_path):
+    file = tmp_path / "windlass.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    done = run("offers", "-c", file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not UTF-8 text" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_script_of_an_image_with_unreadable_files_is_refused(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in (tmp_path / "loop", "x" * 5000):
+        done = run("bootstrap", "print", "--include", name)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "Error: image: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("doctor", "--region", "eu-west-1"), "windlass doctor aws --region"),
+        (("plan", "x.yaml", "--url", "http://127.0.0.1:9"), "windlass plan --live --url"),
+        (("plan", "x.yaml", "-c", "windlass.yaml"), "windlass plan --live --config"),
+        (("offers", "--group", "gpu", "--cpus", "3"), "leave --group out"),
+        (("demo", "--directory", __file__), "is a file"),
+        (("submit", "--retries", "9" * 30, "--", "true"), "is not in the range"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(words, remedy):
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert remedy in done.stderr
+
+
+def test_offers_names_the_region_that_has_the_model():
+    done = run("offers", "--region", "us-east-1", "--provider", "gcp", "--accelerator", "L4")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no machine in us-east-1 has L4; machines in us-central1 have it" in done.stderr

@@ -14,7 +14,7 @@ from windlass.config.reference import settings
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"
 
 
-def test_check_says_what_a_configuration_would_do():
+def test_check_summarises_a_configuration():
     done = run("config", "check", EXAMPLES / "windlass.yaml")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) < 24
@@ -53,7 +53,7 @@ def test_check_does_not_show_the_password_of_the_journal():
     assert "postgresql://me@host/db" in done.stdout
 
 
-def test_check_notes_what_is_right_and_looks_wrong():
+def test_check_notes_settings_that_are_allowed_and_look_wrong():
     text = """
 cluster: {max_nodes: 1}
 groups: {a: {resources: {}, min: 3, max: 5}}
@@ -63,10 +63,10 @@ workload: {type: simulated, demands: nowhere.yaml}
     done = run("config", "check", "-", text=text.replace("max: 5", "max: 5, provider: used"))
     notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
     assert len(notes) == 4
-    assert "ask for 3 machines; the limits let 1 be bought" in notes[0]
+    assert "ask for 3 machines; the limits allow 1 at first" in notes[0]
     assert "groups.a.resources is empty" in notes[1]
-    assert "providers.unused sells no group" in notes[2]
-    assert "workload.demands is not there yet" in notes[3]
+    assert "providers.unused has no group" in notes[2]
+    assert "workload.demands does not exist yet" in notes[3]
 
 
 def test_many_groups_still_fit_on_a_screen():
@@ -96,7 +96,7 @@ def test_what_is_imported_passes_the_check(name):
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_a_kind_that_is_said_goes_before_the_keys():
+def test_a_given_format_takes_precedence_over_the_keys():
     done = run("config", "import", "-", "--from", "ray", text="provider: {type: aws}")
     assert done.returncode == 0
     assert "ray.worker.default" in done.stdout
@@ -114,3 +114,23 @@ def test_a_workload_that_cannot_run_on_the_machines_of_a_provider_is_a_mistake()
     done = run("config", "check", "-", text=GOOD.replace("local", "simulated"))
     assert done.returncode == 1
     assert done.stderr == ("workload.type: queue runs on local machines only, and providers.here is simulated\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "- " * 100_000, '{"groups": ' + "[" * 100_000], ids=["flow", "block", "json"]
+)
+@pytest.mark.parametrize("command", [("plan",), ("config", "check"), ("config", "import")], ids=" ".join)
+def test_a_file_that_is_nested_too_deep_gets_one_line(tmp_path, text, command):
+    file = tmp_path / "deep.yaml"
+    file.write_text(text)
+    done = run(*command, file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "nested more than 64 levels deep" in done.stderr
+
+
+def test_a_name_that_no_file_can_have_gets_one_line():
+    done = run("status", "-c", "x" * 5000)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "check the name" in done.stderr

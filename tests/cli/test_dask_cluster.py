@@ -76,7 +76,7 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         assert "max of small" in cluster.output("plan", "--live")
 
         [busy] = [one["id"] for one in status["slices"] if one["tasks"]][:1]
-        assert "it is never ended under them" in cluster.output("why", busy)
+        assert "the machine is never ended while they run" in cluster.output("why", busy)
         assert cluster.data("drain", busy)["heard"] is True
         go_on.touch()
         assert client.gather(futures) == [number * number for number in range(TASKS)]
@@ -88,5 +88,5 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         cluster.until(lambda seen: not seen["slices"])
         assert not client.scheduler_info()["workers"]
     assert Counter(starts.read_text(encoding="utf-8").split()) == {str(number): 1 for number in range(TASKS)}
-    assert "waits no more" in cluster.output("why", "work")
+    assert "stopped waiting" in cluster.output("why", "work")
     assert "the workload confirmed that nothing runs there" in cluster.output("events")

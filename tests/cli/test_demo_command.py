@@ -34,7 +34,7 @@ def test_the_demo_shows_what_happened_and_why_and_what_it_cost_and_leaves_nothin
     assert "1 killed" in done.stdout
     assert "0 left running" in done.stdout
     assert "[DEMAND]" in done.stdout
-    assert "a host of it is dead [LOST]" in done.stdout
+    assert "one of its hosts is dead [LOST]" in done.stdout
     assert "[IDLE]" in done.stdout
     assert re.search(r"bill +\$0\.0\d+: work \$", done.stdout)
     assert marked(tmp_path) == []

@@ -1,4 +1,4 @@
-"""``windlass doctor`` and ``windlass plan --live``: everything is looked at, nothing is touched."""
+"""``windlass doctor`` and ``windlass plan --live``: everything is checked, nothing is changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from tests.cli.clusters import CONFIG, Cluster, ticks, two_jobs_run
 from windlass.cli import windlass
-from windlass.providers.protocol import AuthFailed, Host, Instance
+from windlass.core.model.snapshot import amounts
+from windlass.providers.protocol import AuthFailed, Host, Instance, Offering
 from windlass.sim.cloud.provider import SimulatedProvider
 
 LOCAL = """
@@ -46,7 +47,7 @@ def test_a_controller_that_died_is_a_problem_and_one_that_stopped_is_a_note(tmp_
     assert ("problem", "leader") in checked(cluster.run("doctor", "--json"))
 
 
-def test_a_journal_of_the_future_is_clock_trouble(tmp_path):
+def test_a_journal_from_the_future_is_a_clock_problem(tmp_path):
     cluster = Cluster(tmp_path)
     cluster.world.time += 3600
     cluster.live(two_jobs_run)
@@ -94,6 +95,28 @@ def test_refused_credentials_are_reported_as_such(idle, monkeypatch):
     page = " ".join(done.stdout.split())
     assert done.exit_code == 1
     assert "problem provider cloud the key is no good -> give this user credentials for cloud" in page
+
+
+@pytest.mark.parametrize(
+    ("offering", "text"),
+    [
+        (Offering("other", amounts({"gpu": 8000})), "cloud does not list the machine type big"),
+        (Offering("big", amounts({"gpu": 4000})), "than a big: machines would start, and nothing would fit"),
+        (Offering("big", (), price=7 * 10**9), "and cloud has big for $7.00/h"),
+    ],
+)
+def test_a_group_that_differs_from_its_machine_type_is_a_note(tmp_path, monkeypatch, offering, text):
+    async def offerings(self):
+        return (offering,)
+
+    monkeypatch.setattr(SimulatedProvider, "offerings", offerings)
+    config = CONFIG.replace("price: 2.0,", "price: 2.0, settings: {instance_type: big},", 1)
+    assert config != CONFIG
+    cluster = Cluster(tmp_path, config)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    done = cluster.run("doctor")
+    assert text in " ".join(done.stdout.split())
+    assert done.exit_code == 0
 
 
 def test_a_provider_that_does_not_answer_is_reported(tmp_path, monkeypatch):
@@ -167,7 +190,7 @@ def test_a_live_plan_before_the_first_run_is_made_and_leaves_nothing_behind(fres
 def test_a_plan_is_made_of_a_file_or_of_a_live_cluster(words):
     done = CliRunner().invoke(windlass, list(words))
     assert done.exit_code == 2
-    assert "or --live to look at a running cluster" in done.stderr
+    assert "or --live to plan for a running cluster" in done.stderr
 
 
 def test_a_job_that_can_never_run_is_a_problem(tmp_path):

@@ -101,6 +101,16 @@ def test_resume_without_a_group_resumes_each_that_was_frozen(cluster):
     assert "gpu is not frozen" in cluster.output("resume", "gpu")
 
 
+def test_a_freeze_that_no_controller_has_processed_yet_can_be_resumed_and_given_again(cluster):
+    cluster.live(lambda world, controller: world.ticks(controller, 1))
+    assert "gpu will be frozen" in cluster.output("freeze", "gpu")
+    assert "gpu is frozen already" in cluster.output("freeze", "gpu")
+    assert "gpu will be resumed" in cluster.output("resume", "gpu")
+    assert "gpu is not frozen" in cluster.output("resume", "gpu")
+    cluster.live(lambda world, controller: world.ticks(controller, 1))
+    assert cluster.data("status")["frozen"] == {}
+
+
 def test_one_group_cannot_be_resumed_while_everything_is_frozen(cluster):
     cluster.live(two_jobs_run)
     cluster.output("freeze")
@@ -124,7 +134,7 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     with open_journal(cluster.world.path) as journal:
         assert recovered(journal).fleet.slices[name].state == State.DRAINING
     assert "must go already" in cluster.output("drain", name)
-    assert f"the order to drain {name} will be taken back" in cluster.output("drain", "--undo", name)
+    assert f"the order to drain {name} will be withdrawn" in cluster.output("drain", "--undo", name)
     cluster.live(lambda world, controller: ticks(world, controller, 1))
     assert f"there is no order to drain {name}" in cluster.output("drain", "--undo", name)
 

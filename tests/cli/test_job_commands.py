@@ -99,7 +99,7 @@ def test_logs_without_a_queue_say_how_to_get_one(home):
 # -- cancel --------------------------------------------------------------------------------------------------------
 
 
-def test_cancelling_says_what_becomes_of_each_task(home):
+def test_cancelling_reports_how_many_tasks_end_and_how_many_never_start(home):
     queue = a_job(home, {}, count=2)
     queue.submit("b", ["sh"], CPU, 3)
     assert run("cancel", "a").stdout.startswith("a is cancelled: 2 running tasks are being ended\n")

@@ -119,8 +119,8 @@ def _watched_job(cluster: Running) -> None:
     [one] = status["slices"]
     assert (one["state"], one["code"], status["hourly_cost"]["now"]) == ("ready", "BUSY", 0.5)
 
-    assert "waits no more" in cluster.output("why", "job")
-    assert "1 task running on 1 host: it is never ended under them" in cluster.output("why", one["id"])
+    assert "stopped waiting" in cluster.output("why", "job")
+    assert "1 task running on 1 host: the machine is never ended while they run" in cluster.output("why", one["id"])
     assert "Plan: nothing to do." in cluster.output("plan", "--live")
     assert "all is well" in cluster.output("doctor")
 
@@ -136,7 +136,7 @@ def _watched_job(cluster: Running) -> None:
 def test_what_is_frozen_buys_nothing_until_it_is_resumed(cluster: Running) -> None:
     frozen = cluster.data("freeze", "small")
     assert frozen["heard"] is True
-    assert "nothing is bought or released" in frozen["outcome"]
+    assert "nothing is launched or released" in frozen["outcome"]
     cluster.output("submit", "--name", "job", "--", "true")
     [waiting] = cluster.until(lambda seen: seen["demands"])["demands"]
     assert [part["code"] for part in waiting["parts"]] == ["FROZEN"]
@@ -192,4 +192,4 @@ def test_what_cannot_be_asked_for_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
     done = Running(tmp_path).run("events", "--since", "some day")
     assert (done.returncode, done.stdout) == (64, "")
-    assert "'some day' is no instant" in done.stderr
+    assert "'some day' is not a time" in done.stderr

@@ -171,17 +171,6 @@ class TestEC2:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def provider(self, ec2: FakeEC2, directory: Path) -> dict[str, Any]:
-        return {
-            "type": "aws",
-            "endpoint_url": ec2.url,
-            "metadata_url": ec2.metadata_url,
-            "image_id": "ami-12c6146b",
-            "security_group": "sg-12345678",
-            "user": "root",
-            "key_file": str(directory / "ssh_key"),
-        }
-
     def test_200_tasks_on_offers_with_a_package_a_killed_host_a_spot_notice_scale_to_zero_and_the_bill(self, tmp_path):
         with (
             FakeEC2() as ec2,
@@ -198,7 +187,7 @@ class TestEC2:
             gates = Gates(tmp_path, index)
             group = {"offers": offers, "image": gates.image}
             (tmp_path / "cluster").mkdir()
-            config = configured(self.provider(ec2, tmp_path), group, scheduler)
+            config = configured(ec2.provider_settings(tmp_path), group, scheduler)
             with leading(tmp_path / "cluster", config) as cluster:
                 two_hundred_tasks(cluster, scheduler, gates, disturb)
                 status = scaled_to_zero(cluster)

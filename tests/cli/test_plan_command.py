@@ -135,7 +135,7 @@ def test_a_full_disk_is_one_line():
     command = f"{sys.executable} -m windlass plan - > /dev/full"
     done = subprocess.run(["bash", "-c", command], input=NOTHING_TO_DO, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "Error: cannot write the answer: No space left on device\n"
+    assert done.stderr == "Error: cannot write the output: No space left on device\n"
 
 
 def test_an_interrupt_ends_it_quietly_with_130():

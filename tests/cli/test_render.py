@@ -1,4 +1,4 @@
-"""How a plan looks to people."""
+"""The page of a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.cli.plans import a_plan, a_snapshot
-from windlass.cli.ui.pages import PIPED_WIDTH, grid, plain, section
+from windlass.cli.ui.pages import PIPED_WIDTH, grid, headed, plain, section
 from windlass.cli.ui.plan_page import plain_text, rendered, short_ids
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -40,7 +40,7 @@ def test_the_parts_stand_in_the_order_in_which_they_matter():
         "Why these groups",
         "Waiting",
         "Staying",
-        "Every group, placement and way out, for programs",
+        "Every group, placement and remedy, for programs",
     ]
 
 
@@ -163,3 +163,17 @@ def test_what_is_piped_is_plain_and_the_same_every_time():
     }
     assert len(pages) == 1
     assert "\x1b" not in pages.pop()
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_no_value_of_a_table_is_cut_off_in_a_narrow_terminal(width):
+    table = headed("group", "ready>", "starting>", "leaving>", "cost>", "availability*")
+    table.add_row("general-purpose-spot", "1234", "56", "78", "$12.00/h", "available")
+    table.add_row("gpu", "1", "2", "3", "$9.99/h", "")
+    output = StringIO()
+    Console(file=output, width=width).print(table)
+    printed = output.getvalue()
+    for value in ("general-purpose-spot", "1234", "$12.00/h", "available", "gpu", "$9.99/h"):
+        assert value in printed
+    assert max(map(len, printed.splitlines())) <= width
+    assert ("group" in printed) == (width == 200), "in a narrow terminal each row is a list of names and values"

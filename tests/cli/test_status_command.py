@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.clusters import CONFIG, Cluster, one_waits, ticks, two_jobs_run
@@ -17,11 +19,11 @@ def cluster(tmp_path):
 def test_slices_groups_and_cost_are_reported(cluster):
     cluster.live(two_jobs_run)
     page = cluster.output("status")
-    assert "none runs; last seen 9 min ago, when it was stopped" in page
+    assert re.search(r"none runs; last seen \d+ min ago, when it was stopped", page)
     assert "gpu 2 0 0 2 2 $4.00" in page
     assert "at its max" in page
     assert page.count("BUSY 1 task running") == 2
-    assert "Cost: $4.00/h now, $4.00/h planned; spent so far $0.6" in page
+    assert re.search(r"Cost: \$4\.00/h now, \$4\.00/h planned; spent so far \$0\.[6-9]", page)
     assert "next: windlass doctor" in page
 
 
@@ -62,7 +64,7 @@ def test_what_waits_has_its_code_and_its_reason(cluster):
     assert f"windlass why d -c {cluster.config}" in page
 
 
-def test_a_countdown_stands_where_it_stood_when_the_controller_was_last_seen(cluster):
+def test_a_countdown_stops_when_the_controller_was_last_seen(cluster):
     async def story(world, controller):
         await two_jobs_run(world, controller)
         world.work.finish()
@@ -72,7 +74,7 @@ def test_a_countdown_stands_where_it_stood_when_the_controller_was_last_seen(clu
     assert "NOT_IDLE_LONG_ENOUGH idle 12 s, limit 60 s" in cluster.output("status")
 
 
-def test_a_source_in_trouble_is_named_on_top(cluster):
+def test_a_failing_source_is_named_at_the_top(cluster):
     async def story(world, controller):
         await two_jobs_run(world, controller)
         world.cloud.failing = ProviderError("the region is down")

@@ -35,7 +35,7 @@ def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_reported(queue_d
     assert (job.command, job.tasks, job.needs) == (("python", "train.py", "--fast"), 1, amounts({"cpu": 1000}))
 
 
-def test_everything_about_a_job_can_be_said(queue_directory):
+def test_every_option_of_a_job_can_be_given(queue_directory):
     needs = "cpu=500m, memory=2Gi"
     done = submitted("--name", "nightly", "--count", "30", "--needs", needs, "--retries", "2", "--json", "--", "make")
     output = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -38,10 +39,10 @@ def test_a_demand_that_waits_is_reported_group_by_group_with_what_would_help(clu
     assert [{"path": ["groups", "gpu", "max"], "value": 3}] in changes
 
 
-def test_a_demand_that_waits_no_more_is_found_with_what_was_launched_for_it(cluster):
+def test_a_demand_that_stopped_waiting_is_found_with_its_launches(cluster):
     cluster.live(all_is_given_back)
     page = cluster.output("why", "a")
-    assert "Job a waits no more since" in page
+    assert "Job a stopped waiting at" in page
     assert "Machines started for it" in page
     assert "machines of gpu" in page
 
@@ -91,7 +92,7 @@ def test_why_of_an_ended_slice_says_why_and_who_confirmed_that_it_was_empty(clus
     cluster.live(all_is_given_back)
     name = cluster.world.cloud.bought[0]
     page = cluster.output("why", name)
-    assert "terminated at" in page
+    assert re.search(r"terminated at .*, .* after its start", page)
     assert "IDLE idle" in page
     assert "the workload confirmed at" in page
     assert "that nothing ran there and nothing would start" in page
@@ -127,7 +128,7 @@ def test_why_of_a_group_has_its_limits_its_health_and_its_last_launches_and_refu
     page = cluster.output("why", "gpu")
     assert "Group gpu: 8 gpu, from cloud, $2.00/h each" in page
     assert "at most 2" in page
-    assert "release after 1m idle" in page
+    assert "release after 60 s idle" in page
     assert "backoff until" in page
     assert "STOCKOUT none left in us-1a" in page
     data = cluster.data("why", "gpu")["group"]

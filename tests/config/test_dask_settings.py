@@ -1,4 +1,4 @@
-"""A configuration with a Dask cluster: what does not fit together is told before anything is started."""
+"""A configuration with a Dask cluster: what does not fit together is reported before anything is started."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.config import ConfigError, read_config
-from windlass.config.importers.base import import_config
+from windlass.config import Config, ConfigError, read_config
+from windlass.config.importers.base import Imported, import_config
 from windlass.config.reference import pages
+from windlass.core.planner import plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"
 TEXT = (EXAMPLES / "windlass.yaml").read_text(encoding="utf-8") + "\nleader: {lease: 20, holder: me}\n"
@@ -93,25 +94,24 @@ def mutated(draw: st.DrawFn, good: Any) -> str:
 
 @given(plain, mutated(yaml.safe_load(TEXT)))
 def test_any_data_is_read_or_refused(data, changed):
-    read_or_refuse(read, json.dumps(data))
-    read_or_refuse(
-        read, json.dumps({"groups": {"g": data}, "providers": {"p": data}, "workload": data, "policy": data})
-    )
-    read_or_refuse(read, changed)
+    parts = {"groups": {"g": data}, "providers": {"p": data}, "workload": data, "policy": data}
+    for text in (json.dumps(data), json.dumps(parts), changed):
+        assert isinstance(read_or_refuse(read, text), Config | None)
 
 
 @given(st.text(max_size=60) | st.text(alphabet=":-[]{},&*!|>'\"%@`#?<\n\t ag1", max_size=40), st.binary(max_size=60))
 def test_any_text_is_read_or_refused(text, content):
-    read_or_refuse(read, text)
-    read_or_refuse(read, TEXT + text)
-    read_or_refuse(read, content)
-    read_or_refuse(import_config, text)
-    read_or_refuse(import_config, content)
+    for words in (text, TEXT + text, content):
+        assert isinstance(read_or_refuse(read, words), Config | None)
+    for words in (text, content):
+        assert isinstance(read_or_refuse(import_config, words), Imported | None)
 
 
 @given(st.integers(0, len(TEXT)), st.integers(0, 30), st.text(max_size=3))
 def test_a_good_file_with_a_piece_replaced_is_read_or_refused(start, length, piece):
-    read_or_refuse(read, TEXT[:start] + piece + TEXT[start + length :])
+    config = read_or_refuse(read, TEXT[:start] + piece + TEXT[start + length :])
+    if isinstance(config, Config):  # what was read can be planned
+        assert plan(config.empty_snapshot()).waiting == ()
 
 
 @pytest.mark.parametrize(("kind", "name"), [("ray", "ray-cluster.yaml"), ("iris", "iris.yaml")])

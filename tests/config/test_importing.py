@@ -1,4 +1,4 @@
-"""Files of Ray and Iris become configurations that say the same, and what they cannot say is told."""
+"""Files of Ray and Iris become equivalent configurations, with notes on what could not be converted."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_head_type_with_workers_is_a_group_for_these():
     assert any("workers of the same type" in note for note in done.notes)
 
 
-def test_what_is_lost_stands_in_comments_and_in_notes():
+def test_settings_that_are_not_imported_are_in_comments_and_notes():
     done, _, _ = imported("ray-cluster.yaml")
     comments = " ".join(line.strip(" #") for line in done.text.splitlines() if line.strip().startswith("#"))
     assert all(note in comments for note in done.notes)
@@ -218,7 +218,7 @@ def test_a_pool_has_the_hosts_and_chips_of_its_sizes(family, size, hosts, chips)
     assert (group.hosts, dict(group.resources)["tpu"]) == (hosts, chips * 1000)
 
 
-def test_larger_sizes_of_a_pool_come_later():
+def test_larger_sizes_of_a_pool_have_a_higher_rank():
     _, _, groups = imported("iris.yaml")
     assert [groups[name].rank for name in groups if name.startswith("tpu")] == [10, 20]
     assert all(groups[name].preemptible for name in groups if name.startswith("tpu"))

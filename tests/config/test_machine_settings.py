@@ -35,7 +35,7 @@ def refusal(provider: dict[str, Any]) -> str:
         ([], "hosts: there are no hosts"),
         ("gpu1", "hosts: must be a list"),
         ([{"adress": "gpu1"}], "hosts[0]: 'adress' is not known; did you mean address?"),
-        (["gpu1", "gpu1"], "hosts[1]: gpu1:22 is there twice"),
+        (["gpu1", "gpu1"], "hosts[1]: gpu1:22 is in the list twice"),
         (["gpu1:2222"], "hosts[0]: must not have a port; write {address: gpu1, port: 2222}"),
         ([{"address": "gpu1", "port": "x"}], "hosts[0].port: must be a whole number"),
         ([{"address": "gpu1", "resources": {"cpu": "lots"}}], "hosts[0].resources: must be a number"),
@@ -49,7 +49,7 @@ def test_a_bad_list_of_hosts_is_refused_with_its_place(hosts, words):
     ("settings", "words"),
     [
         ({"region": "nowhere-9"}, "region: must be a region of AWS"),
-        ({"zones": ["eu-west-1a"]}, "zones: 'eu-west-1a' is no zone of us-east-1"),
+        ({"zones": ["eu-west-1a"]}, "zones: 'eu-west-1a' is not a zone of us-east-1"),
         ({"image_id": "ubuntu"}, "image_id: must be an id such as ami-"),
         ({"security_group": "default"}, "security_group: must be an id such as sg-"),
         ({"subnets": ["net"]}, "subnets: must be an id such as subnet-"),

@@ -80,7 +80,7 @@ def test_prices_of_the_provider_and_of_the_group_take_the_place_of_the_catalogue
     assert prices["gpu/p4de.24xlarge/spot"] == 3_000_000_000
 
 
-def test_two_providers_with_the_same_machines_are_told_apart():
+def test_two_providers_with_the_same_machines_have_different_groups():
     base = BASE.replace("  here:", "  west: {type: aws, region: us-west-2, connect: direct}\n  here:")
     names = [
         one.group.name
@@ -171,6 +171,16 @@ def test_warnings_are_about_the_group_of_the_file_and_about_prices_of_another_re
     output = config_warnings(config("{offers: {accelerator: A100, providers: [ec2], market: any}, max: 2}", base))
     assert [one.partition(" ")[0] for one in output] == ["groups.gpu", "providers.ec2:"]
     assert "eu-central-1" in output[1]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x00\xff" * 50, b"type,region\n1", b"null"])
+def test_a_damaged_catalogue_of_the_last_refresh_is_a_mistake_with_a_remedy(tmp_path, damaged):
+    cached = tmp_path / "windlass" / "offers" / "aws.csv"
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(damaged)
+    found = mistake("{offers: {accelerator: A100, providers: [ec2]}, max: 2}")
+    assert found.startswith("groups.gpu.offers.providers: ")
+    assert "remove the file, or refresh it: windlass offers --refresh" in found
 
 
 def test_a_secret_in_a_wrong_image_is_not_repeated():

@@ -36,7 +36,7 @@ def run(*words: str, text: str | None = None):
     return CliRunner().invoke(windlass, list(words), input=text)
 
 
-def test_a_configuration_is_planned_as_it_is_and_with_facts_next_to_it():
+def test_a_configuration_is_planned_with_and_without_facts():
     assert "nothing to do" in run("plan", "-", text=CONFIG).stdout
     output = json.loads(run("plan", "-", "--json", text=CONFIG + FACTS).stdout)
     assert output["launch"] == {"cpu": 2}
@@ -52,7 +52,7 @@ def test_settings_of_a_planned_configuration_are_checked_too():
 def test_facts_in_the_file_of_a_controller_are_named_as_such():
     done = run("config", "check", "-", text=CONFIG + FACTS)
     assert done.exit_code == 1
-    assert "demands: unknown key in a configuration: it is a fact for windlass plan" in done.stderr
+    assert "demands: unknown key in a configuration: only windlass plan takes facts" in done.stderr
 
 
 @pytest.mark.parametrize("written", ["60", "1m", "60s", "'60'", "0.5m"])

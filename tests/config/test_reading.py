@@ -1,4 +1,4 @@
-"""What a configuration says, setting by setting, and what holds when it says nothing."""
+"""The settings of a configuration, one by one, and their defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(text: str, path: str = "/etc/windlass/windlass.yaml") -> Config:
 # -- defaults ------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_says_nothing_about_it_gets_every_default():
+def test_a_missing_section_gets_every_default():
     config = read(GOOD)
     assert config.journal == JournalConfig("/etc/windlass/.windlass/journal.db", 30 * 86400)
     assert config.leader == Leadership(f"{socket.gethostname()}:{os.getpid()}", 15)

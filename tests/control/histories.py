@@ -1,4 +1,4 @@
-"""Random lives of a cluster: jobs come and go, machines die, lists fail, operators speak, controllers are killed."""
+"""Random histories of a cluster: jobs, dying machines, failing lists, operator orders, killed controllers."""
 
 from __future__ import annotations
 

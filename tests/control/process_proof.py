@@ -3,8 +3,9 @@
     python -m tests.control.process_proof --events 200 --journal sqlite
 
 Two controllers run on one journal, one leads and one stands by. At random moments one of the two is killed and started
-again, or stopped for longer than its lease lasts. Meanwhile jobs come, machines are bought and given back. The life of
-each machine is measured beside the controllers, from the provider's directory.
+again, or stopped for longer than its lease lasts, or one is killed while the other is stopped. Meanwhile jobs arrive,
+and machines are bought and released. The lifetime of each machine is measured independently of the controllers, from
+the provider's directory.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from windlass.control.record.state_reader import recovered
 
 PRICE = 3600.0
 """Dollars an hour: a dollar a second, so that the bill is a number of seconds."""
-LEASE = 2.0
+LEASE = 1.2
 LONG_LIVES = CONFIG.replace("price: 0.5", f"price: {PRICE:g}").replace("idle_timeout: 1s", "idle_timeout: 20s")
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What came of a run."""
+    """The result of a run."""
 
     journal: str
     kills: int
@@ -85,7 +86,7 @@ class Lifetimes:
 
 
 class Chaos:
-    """Two controllers, and what happens to them."""
+    """Kills and stops two controllers at random."""
 
     def __init__(self, cluster: RealCluster, seed: int) -> None:
         self.cluster, self.dice = cluster, random.Random(seed)
@@ -94,22 +95,30 @@ class Chaos:
         self._burst_at = 0.0
 
     def event(self) -> None:
-        """Kill or stop one controller. Jobs come before: a stopped controller may hold the lock of the queue."""
+        """Kill a controller, stop one, or both. Jobs are submitted before: a stopped one may hold the queue's lock."""
         if time.monotonic() >= self._burst_at:
             self._burst_at = time.monotonic() + 45
             self.cluster.submit(6)
-        name = self.dice.choice(sorted(self.running))
-        if self.dice.random() < 0.5:
-            self.running[name].kill()
-            self.running[name].wait()
-            self.running[name] = self.cluster.start(name)
-            self.kills += 1
+        name, other = self.dice.sample(sorted(self.running), 2)
+        kind = self.dice.choice(("kill", "stop", "both", "both"))
+        if kind == "kill":
+            self._kill(name)
         else:
             self.running[name].send_signal(signal.SIGSTOP)
-            time.sleep(LEASE + 0.5)
+            over = time.monotonic() + LEASE + 0.5
+            if kind == "both":
+                time.sleep(self.dice.uniform(0.0, LEASE))
+                self._kill(other)
+            time.sleep(max(0.0, over - time.monotonic()))
             self.running[name].send_signal(signal.SIGCONT)
             self.stops += 1
-        time.sleep(self.dice.uniform(0.1, 1.5))
+        time.sleep(self.dice.uniform(0.05, 0.6))
+
+    def _kill(self, name: str) -> None:
+        self.running[name].kill()
+        self.running[name].wait()
+        self.running[name] = self.cluster.start(name)
+        self.kills += 1
 
     def calm(self) -> None:
         """One controller brings everything to its end."""

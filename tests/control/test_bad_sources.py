@@ -103,7 +103,7 @@ def test_a_list_that(world: World, answer: str) -> None:
         await world.ticks(controller, 8, 10)
         assert len(world.instances) == 3
         shaky.listing = None
-        await asyncio.sleep(6)  # a look that hangs is given up
+        await asyncio.sleep(6)  # an observation that hangs is given up
         await world.ticks(controller, 8, 10)
         assert trouble(controller) == {}
         assert world.instances == {}
@@ -142,7 +142,7 @@ def test_a_list_that_shows_the_past_loses_nothing_and_buys_nothing_twice(world: 
 
 
 @pytest.mark.parametrize("how", ["hangs", "raises"])
-def test_a_launch_that_does_not_come_back_delays_no_other_group(world: World, how: str) -> None:
+def test_a_launch_call_that_hangs_delays_no_other_group(world: World, how: str) -> None:
     async def story() -> None:
         controller = await with_a_slice_each(world)
         shaky, solid = world.clouds["shaky"], world.clouds["solid"]
@@ -321,7 +321,7 @@ def test_a_source_that_is_slow_but_within_its_limit_is_waited_for_once_and_then_
     leap(story())
 
 
-def test_a_look_has_its_limit_though_the_pass_that_began_it_was_given_up(world: World) -> None:
+def test_an_observation_has_its_limit_even_if_its_pass_was_given_up(world: World) -> None:
     async def story() -> None:
         controller = world.controller()
         await world.ticks(controller, 1)

@@ -1,17 +1,22 @@
-"""The bill is what the machines cost: from the order to the end, nothing for what never came, no steps of the clock."""
+"""The bill is lifetimes times price: from the order to the end, nothing for launches that failed, no clock steps."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from tests.control.worlds import GPU, World
 from windlass.control.controller import Controller
 from windlass.control.record.costs import charged
 from windlass.control.replay import replayed
 from windlass.control.settings import Policy, Settings, SoldGroup
-from windlass.providers.protocol import ProviderError
+from windlass.journal.sql.schema import DatabaseSession
+from windlass.journal.sqlite import SqliteJournal
+from windlass.providers.protocol import ProviderError, Throttled
 
 HOURLY = 3600 * 10**9
 """A dollar a second, so that the bill in dollars is the number of seconds."""
@@ -50,6 +55,22 @@ def test_a_slice_is_billed_from_its_order_to_its_end_and_not_until_it_is_believe
             await world.tick(leader)
         assert leader.controller_state.fleet.slices == {}
         assert seconds_billed(world, leader) <= ended - ordered + 1, "one pass later it is seen that it is gone"
+
+    asyncio.run(story())
+
+
+def test_a_group_without_a_price_is_billed_at_the_price_of_its_provider() -> None:
+    async def story() -> None:
+        world = World(settings=Settings((SoldGroup(GPU, "cloud"),)))
+        leader = world.controller()
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        ordered = world.time
+        (name,) = world.cloud.instances
+        world.cloud.instances[name] = replace(world.cloud.instances[name], price=HOURLY)
+        await world.ticks(leader, 10)
+        assert seconds_billed(world, leader) == world.time - ordered
+        assert replayed(world.journal()).differing == 0
 
     asyncio.run(story())
 
@@ -103,6 +124,43 @@ def test_the_time_without_a_controller_is_paid_for() -> None:
     asyncio.run(story())
 
 
+class SharedDatabase(SqliteJournal):
+    """A journal in a database with a clock that every controller reads, as PostgreSQL has."""
+
+    own_clock = True
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        super().__init__(path)
+
+    def _database_time(self, session: DatabaseSession) -> float:
+        return self._clock()
+
+
+@pytest.mark.parametrize("difference", [3600.0, -3600.0, 0.0])
+def test_a_controller_on_another_computer_with_another_clock_bills_the_time_that_passed(
+    tmp_path: Path, difference: float
+) -> None:
+    async def story() -> None:
+        world = world_with()
+        true_time = lambda: world.time + world.ahead  # noqa: E731
+        world.journal = lambda: SharedDatabase(tmp_path / "journal.db", true_time)  # type: ignore[method-assign]
+        leader = world.controller("one", clock_name="boot of one computer")
+        world.work.waiting = ["a"]
+        await world.ticks(leader, 10)
+        before = seconds_billed(world, leader)
+        await leader.stop()
+        world.time += 600
+        world.time += difference
+        world.ahead -= difference  # the database shows how much time has passed
+        leader = world.controller("two", clock_name="boot of another computer")
+        await world.ticks(leader, 5)
+        assert seconds_billed(world, leader) == before + 605
+        assert replayed(world.journal()).first is None
+
+    asyncio.run(story())
+
+
 def test_a_list_that_misses_a_slice_for_a_moment_does_not_make_it_free() -> None:
     async def story() -> None:
         world = world_with(vanish_timeout=30)
@@ -120,16 +178,22 @@ def test_a_list_that_misses_a_slice_for_a_moment_does_not_make_it_free() -> None
     asyncio.run(story())
 
 
-def test_a_slice_is_billed_until_its_end_by_its_providers_word_and_not_until_that_was_seen() -> None:
+def remembered_ends(world: World) -> dict[str, float]:
+    """Let the cloud confirm the ends in the returned mapping, by slice."""
+    ends: dict[str, float] = {}
+
+    class Remembering(type(world.cloud)):  # type: ignore[misc]
+        async def confirm_ended(self, slice_ids: Collection[str]) -> dict[str, float]:
+            return {name: ends[name] for name in slice_ids if name in ends}
+
+    world.cloud.__class__ = Remembering
+    return ends
+
+
+def test_a_slice_is_billed_until_the_end_that_its_provider_reports_and_not_until_it_was_observed() -> None:
     async def story() -> None:
         world = world_with()
-        ends: dict[str, float] = {}
-
-        class Remembering(type(world.cloud)):  # type: ignore[misc]
-            async def confirm_ended(self, slice_ids: Collection[str]) -> dict[str, float]:
-                return {name: ends[name] for name in slice_ids if name in ends}
-
-        world.cloud.__class__ = Remembering
+        ends = remembered_ends(world)
         leader = world.controller()
         world.work.waiting = ["a"]
         await world.tick(leader)
@@ -147,5 +211,97 @@ def test_a_slice_is_billed_until_its_end_by_its_providers_word_and_not_until_tha
         later = world.time - second if second else 0
         assert seconds_billed(world, leader) == ends[name] - ordered + later
         assert replayed(world.journal()).differing == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["with work", "ended while empty"])
+def test_a_slice_that_a_list_loses_for_so_long_that_it_is_given_up_is_billed_in_full_when_it_is_listed_again(
+    busy: bool,
+) -> None:
+    async def story() -> None:
+        world = world_with(vanish_timeout=15, unhealthy_timeout=30)
+        leader = world.controller()
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        ordered = world.time
+        await world.ticks(leader, 5)
+        [name] = world.cloud.instances
+        kept = world.cloud.instances[name]
+        if not busy:
+            world.work.finish()
+            while not world.cloud.ended:
+                await world.tick(leader)
+            world.cloud.instances[name] = kept  # the call had no effect, and no list shows that
+        world.cloud.listing = lambda: ()
+        while name in leader.controller_state.fleet.slices:
+            await world.tick(leader)
+        world.time += 100  # a clock that is set is not billed here either
+        world.ahead -= 100
+        await world.ticks(leader, 200)
+        world.cloud.listing = None
+        await world.tick(leader)
+        assert name in leader.controller_state.fleet.slices
+        assert seconds_billed(world, leader) == world.time - 100 - ordered
+        assert replayed(world.journal()).differing == 0
+
+    asyncio.run(story())
+
+
+def test_a_slice_that_is_listed_again_after_hours_is_billed_for_no_second_twice() -> None:
+    async def story() -> None:
+        world = world_with(vanish_timeout=15, unhealthy_timeout=30)
+        leader = world.controller()
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        ordered = world.time
+        [name] = world.cloud.instances
+        world.cloud.instances[name] = replace(world.cloud.instances[name], started_at=ordered)
+        await world.ticks(leader, 50, 100.0)
+        world.cloud.listing = lambda: ()
+        await world.ticks(leader, 100, 100.0)
+        world.cloud.listing = None
+        await world.tick(leader, 100.0)
+        assert 5000 + 3600 <= seconds_billed(world, leader) <= world.time - ordered
+
+    asyncio.run(story())
+
+
+def test_a_slice_that_a_list_loses_before_its_end_is_billed_until_the_end_that_its_provider_reports() -> None:
+    async def story() -> None:
+        world = world_with(vanish_timeout=60, unhealthy_timeout=60)
+        ends = remembered_ends(world)
+        leader = world.controller()
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        ordered = world.time
+        await world.ticks(leader, 5)
+        [name] = world.cloud.instances
+        world.cloud.listing = lambda: ()
+        await world.ticks(leader, 20)
+        world.work.finish()
+        ends[name] = world.time
+        del world.cloud.instances[name]
+        await world.ticks(leader, 5)
+        assert name not in leader.controller_state.fleet.slices
+        assert seconds_billed(world, leader) == ends[name] - ordered
+        assert replayed(world.journal()).differing == 0
+
+    asyncio.run(story())
+
+
+def test_the_time_that_a_provider_asked_to_wait_before_a_launch_costs_nothing() -> None:
+    async def story() -> None:
+        world = world_with()
+        leader = world.controller()
+        world.cloud.refusing = lambda _: Throttled("slow down", retry_after=30)
+        world.work.waiting = ["a"]
+        await world.ticks(leader, 20)
+        world.cloud.refusing = lambda _: None
+        while not world.cloud.bought:
+            await world.tick(leader)
+        bought = world.time
+        await world.ticks(leader, 5)
+        assert seconds_billed(world, leader) == world.time - bought
 
     asyncio.run(story())

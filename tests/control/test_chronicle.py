@@ -189,7 +189,7 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
 
 
 @pytest.mark.parametrize("saved_before", [False, True])
-def test_a_controller_that_has_no_word_for_what_a_newer_one_wrote_refuses_and_leaves_the_lease(
+def test_a_controller_that_cannot_read_an_entry_of_a_newer_version_refuses_and_leaves_the_lease(
     saved_before: bool,
 ) -> None:
     world = World()

@@ -1,4 +1,4 @@
-"""A slice whose end its provider confirms frees its place at once; while slices are ending, the answer says so."""
+"""A slice whose end is confirmed by its provider frees its place at once; reasons name slices that are ending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop wakes by itself at the very instant at which time alone changes what it would do about bad luck."""
+"""The loop wakes at the instant at which a back-off ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refused(*times: float) -> ProviderHealth:
     return ProviderHealth(tuple(Failure(at, Code.STOCKOUT) for at in times), last_error="none left")
 
 
-def test_after_the_pause_comes_the_instant_at_which_the_failures_are_forgotten() -> None:
+def test_after_the_pause_the_next_deadline_is_when_the_failures_are_forgotten() -> None:
     provider_health = refused(0, 100)
     over = availability_of(provider_health, RULES, 100).until
     assert over is not None
@@ -56,7 +56,7 @@ def test_a_group_that_is_not_in_the_settings_any_more_is_due_at_no_time() -> Non
     assert due(refused(0), 1, "old") is None
 
 
-def test_a_turn_comes_as_soon_as_the_health_that_rises_meanwhile_allows_it() -> None:
+def test_a_launch_starts_as_soon_as_the_rising_health_allows_it() -> None:
     provider_health, now = refused(*range(8)), 2000.0
     while may_ask(provider_health, 20, RULES, now):
         provider_health = asked(provider_health, 20, RULES, now)

@@ -1,4 +1,4 @@
-"""A workload whose cordon cannot be taken back, may be refused, and may lose a whole cluster; as seen by the fold."""
+"""A workload whose cordon is final, may be refused, and may be lost with the whole cluster; as seen by reconcile."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_host_that_ends_after_a_final_drain_is_released_and_not_lost() -> None
     assert decided(found.fleet, 10).fleet.slices["s-1"].state == State.TERMINATING
 
 
-def test_a_drain_that_was_accepted_although_it_was_given_up_goes_on() -> None:
+def test_a_drain_that_was_accepted_after_it_was_given_up_continues() -> None:
     ready = a_record(State.READY, fence=3, joined_at=1, seen=True)
     found = after(ready, instances=[an_instance()], acknowledged=[Acknowledgement("s-1", 3, 0, final=True)])
     record = found.fleet.slices["s-1"]

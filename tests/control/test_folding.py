@@ -128,7 +128,7 @@ def test_a_refused_launch_fails_and_the_group_remembers() -> None:
     )
 
 
-def test_a_throttled_launch_is_asked_for_again_later() -> None:
+def test_a_throttled_launch_is_retried_later() -> None:
     result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.RATE_LIMITED, "slow down", 5)])
     assert state(result) == State.QUEUED
     assert result.fleet.provider_health["gpu"].failures == ()

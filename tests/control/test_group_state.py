@@ -1,4 +1,4 @@
-"""A group says while it is asked for more, and while it has all that it may have."""
+"""The state of a group is `requesting` while a launch is in flight, and `at_max` at its limit."""
 
 from __future__ import annotations
 

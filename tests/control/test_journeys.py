@@ -1,4 +1,4 @@
-"""Journeys of slices through trouble: what is seen, what is decided about it, and what the world is like afterwards."""
+"""Journeys of slices through faults: observations, decisions, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def order(world: World, what: Any, subject: str) -> None:
 
 
 @in_virtual_time
-async def test_one_look_that_misses_a_slice_loses_nothing() -> None:
+async def test_one_observation_without_a_slice_loses_nothing() -> None:
     world = a_world(vanish_timeout=15)
     controller, [one, other] = await with_job(world, "a", "b")
     world.cloud.listing = lambda: (world.cloud.instances[one],)  # a page is lost

@@ -1,4 +1,4 @@
-"""Killed anywhere, and started again on the same journal, a controller has the future that it would have had.
+"""A controller that is killed at any point and restarted on the same journal ends like one that was not killed.
 
 One rich history is run once in calm. Then it is run again for every point at which the controller can die, before and
 after each journal write and each outside call, and must come to the same end.
@@ -109,7 +109,7 @@ def test_the_calm_history_goes_through_everything(calm: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_killed_at_any_point_the_history_comes_to_the_same_end(calm: World, part: int) -> None:
+def test_killed_at_any_point_the_history_ends_the_same(calm: World, part: int) -> None:
     for point in range(1 + part, len(calm.calls) + 1, 4):
         world, alive = run({point})
         at = f"killed at point {point}, {world.calls[point - 1]}"
@@ -118,7 +118,7 @@ def test_killed_at_any_point_the_history_comes_to_the_same_end(calm: World, part
 
 
 @pytest.mark.slow
-def test_killed_many_times_the_history_comes_to_the_same_end(calm: World) -> None:
+def test_killed_many_times_the_history_ends_the_same(calm: World) -> None:
     for seed in range(40):
         points = random.Random(seed).sample(range(1, len(calm.calls)), 10)
         world, alive = run(points)

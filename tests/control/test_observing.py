@@ -1,4 +1,4 @@
-"""Sources are looked at together; one that has its answer at hand is not waited for."""
+"""Sources are observed concurrently; one with an immediate answer needs no task."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def looked(listing: Callable[[], Any], looks: int = 1) -> tuple[Observation, int
         observer = Observer({"cloud": provider}, work, lambda: 5.0, loop.time)  # type: ignore[arg-type, dict-item]
         loop.set_task_factory(counted)
         for _ in range(looks):
-            look = await observer.look()
+            look = await observer.observe()
         loop.set_task_factory(None)
         return look
 
@@ -60,7 +60,7 @@ def looked(listing: Callable[[], Any], looks: int = 1) -> tuple[Observation, int
 
 
 @pytest.mark.parametrize(("listing", "tasks"), [(at_hand, 0), (in_time, 3)])
-def test_only_a_look_that_takes_its_time_gets_a_task(listing: Callable[[], Any], tasks: int) -> None:
+def test_only_a_slow_observation_gets_a_task(listing: Callable[[], Any], tasks: int) -> None:
     look, made = looked(listing, looks=3)
     assert look.instances == {"cloud": {"a": HERE}}
     assert (look.troubles, made) == ({}, tasks)
@@ -68,9 +68,12 @@ def test_only_a_look_that_takes_its_time_gets_a_task(listing: Callable[[], Any],
 
 @pytest.mark.parametrize(
     ("listing", "trouble"),
-    [(refused, "the API is down"), (lambda: Completed((7,)), "gave garbage: its list holds 7, which is no instance")],
+    [
+        (refused, "the API is down"),
+        (lambda: Completed((7,)), "gave an invalid answer: its list holds 7, which is no instance"),
+    ],
 )
-def test_a_source_that_goes_wrong_at_once_is_unknown_and_says_why(listing: Callable[[], Any], trouble: str) -> None:
+def test_a_source_that_fails_at_once_is_unknown_and_says_why(listing: Callable[[], Any], trouble: str) -> None:
     look, _ = looked(listing)
     assert look.instances == {"cloud": None}
     assert look.work is not None
@@ -89,3 +92,32 @@ def test_cancelling_a_completed_answer_raises() -> None:
     with pytest.raises(asyncio.CancelledError):
         answered.throw(asyncio.CancelledError())
     answered.close()
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_a_workload_whose_calls_take_milliseconds_is_unknown_while_one_takes_long(prompt: bool) -> None:
+    """So nothing is released because of an answer from before it stopped."""
+
+    async def story() -> None:
+        loop, waits = asyncio.get_running_loop(), 0.01
+
+        async def slowly() -> WorkloadView:
+            await asyncio.sleep(waits)
+            return WorkloadView()
+
+        work = Source(slowly)
+        work.answers_promptly = prompt  # type: ignore[attr-defined]
+        late = asyncio.Event()
+        observer = Observer({}, work, lambda: 5.0, loop.time, late.set)  # type: ignore[arg-type]
+        assert (await observer.observe()).work is not None
+        waits = 0.9
+        look = await observer.observe()
+        assert (look.work is None, look.troubles, look.awaited == {"workload"}) == (prompt, {}, prompt)
+        # Its late answer counts. Where every call takes this long, the last answer stays in use.
+        await late.wait()
+        for _ in range(3):
+            assert (await observer.observe()).work is not None
+            await asyncio.sleep(0.5)
+        await observer.close()
+
+    leap(story())

@@ -1,7 +1,8 @@
 """Journals that an older version wrote are read, replayed and continued.
 
-Both were recorded by the version before the modules were moved: ``old-simulated`` by the simulator with faults (kills,
-refusals, hanging calls, jumping clocks), ``old-queue`` by ``windlass run`` with the queue and local processes.
+The version before the modules were moved recorded all of them: ``old-simulated`` by the simulator with faults (kills,
+refusals, hanging calls, jumping clocks), ``old-queue`` by ``windlass run`` with the queue and local processes,
+``old-pool`` by a pool of a program with local processes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from windlass.journal import open_journal
 HERE = Path(__file__).parent / "journals"
 
 
-@pytest.fixture(params=["old-simulated", "old-queue"])
+@pytest.fixture(params=["old-simulated", "old-queue", "old-pool"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / f"{request.param}.db"
     path.write_bytes(gzip.decompress((HERE / f"{request.param}.db.gz").read_bytes()))
@@ -32,6 +33,14 @@ def test_every_record_is_read_and_nothing_is_damaged(old: Path) -> None:
         state = recovered(journal)
         assert state.seq == health.last_seq > 50
         assert state.account, "what the slices have cost is still known"
+
+
+def test_every_recorded_pass_takes_the_same_actions_today(old: Path) -> None:
+    """Sentences and the bill have changed since; which slice changes its state, to which, and when, has not."""
+    with open_journal(old, create=False) as journal:
+        output = replayed(journal, settings=lambda recorded: recorded)
+    assert output.passes > 10
+    assert output.differing == 0, output.first
 
 
 def test_every_recorded_pass_can_be_made_again(old: Path) -> None:
@@ -49,7 +58,7 @@ def test_the_cluster_gets_an_id_once(old: Path) -> None:
     assert len(first) == 10
 
 
-def test_a_new_leader_goes_on_where_the_old_one_stopped(old: Path) -> None:
+def test_a_new_leader_continues_where_the_old_one_stopped(old: Path) -> None:
     with open_journal(old, create=False) as journal:
         before, last = journal.health().epoch, journal.last_seq()
         lease = journal.acquire("new", 15, 1e12)

@@ -1,4 +1,4 @@
-"""Launches go out at the launch rate, so many calls at once, and one group's queue holds up no other's."""
+"""Launches obey the launch rate and the concurrency limit, and one group's queue delays no other's."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_provider_that_asks_for_a_pause_gets_it_with_the_same_tokens() -> None
     leap(story())
 
 
-def test_failures_make_a_group_slower_and_one_probe_at_a_time_goes_on() -> None:
+def test_failures_slow_a_group_down_to_one_probe_at_a_time() -> None:
     async def story() -> None:
         world = a_world()
         controller = world.controller()
@@ -155,7 +155,7 @@ def coming(world: World) -> int:
     return len(world.bought)
 
 
-def test_with_an_upscaling_speed_as_many_come_up_at_once_as_run_times_the_speed() -> None:
+def test_an_upscaling_speed_limits_starting_machines_to_the_running_ones_times_the_speed() -> None:
     async def story() -> None:
         world = World(settings=Settings((SoldGroup(MANY, "first", upscaling_speed=1.0),), policy=Policy()))
         controller = world.controller()
@@ -176,7 +176,7 @@ def test_with_an_upscaling_speed_as_many_come_up_at_once_as_run_times_the_speed(
         Settings((SoldGroup(MANY, "first"), SoldGroup(OTHER, "first")), starting={"first": 3}),
     ],
 )
-def test_over_all_groups_only_so_many_come_up_at_once(settings: Settings) -> None:
+def test_machines_that_start_at_once_are_limited_over_all_groups(settings: Settings) -> None:
     async def story() -> None:
         world = World(settings=settings)
         world.work.needs = {f"t{number}": OTHER.resources for number in range(100)}

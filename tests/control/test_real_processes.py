@@ -81,7 +81,7 @@ MARGIN = 2.0
 """A standby asks for the lease every third of it; the rest is for two busy cores."""
 
 
-def test_a_stopped_leader_is_replaced_and_when_it_goes_on_it_stands_by_without_a_call(cluster: RealCluster) -> None:
+def test_a_stopped_leader_is_replaced_and_stands_by_without_a_call_when_it_continues(cluster: RealCluster) -> None:
     first = cluster.start("one")
     cluster.eventually(lambda: "leading as one" in cluster.log("one"))
     second = cluster.start("two")

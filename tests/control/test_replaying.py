@@ -1,4 +1,4 @@
-"""The same journal and the same settings give the same decisions, byte for byte, and what is not the same is named."""
+"""The same journal and settings give the same decisions, byte for byte, and differences are named."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class OnlyRead:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_decisions_of_a_random_life_are_made_again_byte_for_byte(seed):
+def test_the_decisions_of_a_random_simulation_are_replayed_byte_for_byte(seed):
     journal = lived(arbitrary_script(seed, 0.5))
     found = replayed(journal)
     assert found.first is None
@@ -326,7 +326,7 @@ def test_other_settings_decide_otherwise_and_the_first_time_is_reported():
 # -- journals of older versions ------------------------------------------------------------------------------------
 
 
-def test_what_a_leader_of_an_older_version_wrote_is_counted_and_what_comes_after_it_is_made_again():
+def test_passes_of_an_older_version_are_counted_and_later_ones_are_replayed():
     records = list(lived(script(faults=(Fault("killed", 0.02),), seed=3)).read())
     epochs = sorted({record.epoch for record in records})
     assert len(epochs) > 2

@@ -1,4 +1,4 @@
-"""A launch that nobody answers is given up when its time is over, and its demand is served elsewhere in that pass."""
+"""A launch without an answer is given up after its time limit, and its demand is served elsewhere in the same pass."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_the_minimum_interval_is_kept_after_a_pass_that_the_clock_asked_for_too(
     leap(story())
 
 
-def test_when_nothing_happens_it_looks_once_in_the_longest_interval(world: World) -> None:
+def test_without_events_it_observes_once_in_the_longest_interval(world: World) -> None:
     async def story() -> None:
         async with running(world) as run:
             await asyncio.sleep(100)
@@ -234,7 +234,7 @@ def test_a_deadline_wakes_it(world: World) -> None:
     leap(story())
 
 
-def test_an_order_is_heard_soon(world: World) -> None:
+def test_an_order_is_read_soon(world: World) -> None:
     async def story() -> None:
         async with running(world) as run:
             await asyncio.sleep(1.1)
@@ -415,7 +415,7 @@ def test_when_a_newer_version_has_migrated_the_journal_the_older_one_stops_and_t
     leap(story())
 
 
-def test_a_pass_that_breaks_is_reported_and_the_next_one_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_pass_is_reported_and_the_next_one_continues(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [OverflowError("too large")] * 3
 
     def breaks(snapshot: Any, memo: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""A shadow looks and plans as a controller does, and nothing that it has could change anything."""
+"""A shadow observes and plans as a controller does, and cannot change anything."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ GPU = Group("gpu", (("gpu", 8000),), 4, price=10 * 10**9, scale_down=ScaleDown(i
 
 class OnlyToBeLookedAt:
     """A provider and a workload in one; any call that does more than look fails the test."""
+
+    answers_promptly = False
 
     def __init__(self) -> None:
         self.demands: tuple[Demand, ...] = ()

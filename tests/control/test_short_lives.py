@@ -1,4 +1,4 @@
-"""Controllers that live for a moment each, and compactions that take long."""
+"""Controllers that are restarted often, and compactions that take long."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Slow:
         return getattr(self._journal, name)
 
 
-def test_passes_go_on_while_old_records_are_deleted() -> None:
+def test_passes_continue_while_old_records_are_deleted() -> None:
     async def story() -> None:
         world = World()
         journal = Slow(world.journal())

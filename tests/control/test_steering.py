@@ -1,4 +1,4 @@
-"""Steering: how settings are meant in view of what was seen, for a workload with a rule of its own about its size."""
+"""Settings overrides of a workload that decides its own size."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_clock_that_is_set_makes_no_lease_longer(set_to: float) -> None:
     asyncio.run(story())
 
 
-def test_a_leader_whose_lease_ran_out_and_that_was_not_replaced_goes_on() -> None:
+def test_a_leader_with_an_expired_lease_continues_if_it_was_not_replaced() -> None:
     async def story() -> None:
         world = World()
         leader = world.controller()

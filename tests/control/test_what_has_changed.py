@@ -1,4 +1,4 @@
-"""A pass goes by what has changed; what it brings along is what it would find if it looked at everything again."""
+"""A pass processes only what has changed, with the same result as a pass over everything."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_list_that_shows_a_slice_twice_is_garbage_whatever_it_showed_before(ag
     assert set(lists((a,))) == {"a"}
 
 
-def test_a_demand_that_makes_no_sense_is_reported_at_every_look_and_left_out() -> None:
+def test_a_wrong_demand_is_reported_at_every_observation_and_left_out() -> None:
     views, good = Views(), Demand("good", (Bundle((("gpu", 1),)),))
     bad = Demand("bad", (Bundle((("gpu", 1.5),)),))  # type: ignore[arg-type]
     assert views(WorkloadView((good,))).mistakes == ()
@@ -190,7 +190,7 @@ def test_two_tables_differ_in_what_is_new_another_or_gone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_several_steps_have_done_to_a_table_is_what_a_look_at_both_ends_shows(seed: int) -> None:
+def test_the_diff_over_several_steps_equals_the_full_diff_of_both_ends(seed: int) -> None:
     dice = Random(seed)
     first = table = {f"s-{number}": object() for number in range(20)}
     for _ in range(dice.randint(1, 12)):
@@ -229,7 +229,7 @@ def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
 
 
 @pytest.mark.parametrize("seed", range(600, 620))
-def test_a_pass_that_looks_at_everything_decides_and_writes_the_same(seed: int, monkeypatch: Any) -> None:
+def test_a_pass_over_everything_decides_and_writes_the_same(seed: int, monkeypatch: Any) -> None:
     quick = simulate(arbitrary_script(seed, hours=0.5), thorough=False)
     monkeypatch.setattr(cycle, "_touched", lambda *_: None)
     assert simulate(arbitrary_script(seed, hours=0.5), thorough=False).digest == quick.digest

@@ -1,4 +1,4 @@
-"""The bound on how many slices have to be bought, against trying every way."""
+"""The lower bound on the number of slices, against a full search."""
 
 from __future__ import annotations
 

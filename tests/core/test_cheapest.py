@@ -340,7 +340,7 @@ def test_at_equal_price_preferences_decide_then_rank_then_name(count: int) -> No
 # -- odd inputs --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_wanted_or_nothing_on_offer_buys_nothing() -> None:
+def test_no_demand_or_no_offers_buy_nothing() -> None:
     group = {"cpu": 4000, "price": 1}
     assert cheapest_mix(a_market([group], []), 1) == ()
     assert cheapest_mix(a_market([], [({"cpu": 1}, 3)]), 1) == ()
@@ -448,7 +448,7 @@ def test_a_task_whose_free_group_is_full_still_counts_as_costly() -> None:
     assert cost(market, batches) <= 10 * 700
 
 
-def test_a_million_tasks_make_no_more_batches_than_a_thousand() -> None:
+def test_a_million_tasks_need_no_more_batches_than_a_thousand() -> None:
     few, many = (cheapest_mix(a_large_market(20, 10, count), 1) for count in (50, 50_000))
     assert len(many) <= 2 * len(few)
     market = a_large_market(20, 10, 50_000)

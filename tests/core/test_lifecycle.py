@@ -1,4 +1,4 @@
-"""The life of a slice: the table and what is derived from it."""
+"""The states of a slice: the table and what is derived from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A place for each task, whenever there is one."""
+"""A full placement, if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks get slices of their own where that costs hardly more: these can be given back one by one."""
+"""Tasks get slices of their own if that costs little more, because these can be released one by one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_of_them_together_cost_at_most_that_share_more(apart, launch):
     assert bought(wl.demand("a", {"gpu": 1}, count=4), apart=apart) == launch
 
 
-def test_a_small_task_leaves_a_dear_slice_that_stays_for_the_large_one():
+def test_a_small_task_leaves_an_expensive_slice_that_stays_to_the_large_one():
     tasks = [wl.demand("large", {"gpu": 4, "cpu": 24}), wl.demand("small", {"cpu": 6})]
     cpu = wl.group("cpu", cpu=8, max=9, price=0.5)
     assert bought(*tasks, groups=[*GROUPS, cpu]) == {"four": 1}

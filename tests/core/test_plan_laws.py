@@ -1,4 +1,4 @@
-"""Promises of the planner, on random snapshots."""
+"""Properties of plans, on random snapshots."""
 
 from __future__ import annotations
 

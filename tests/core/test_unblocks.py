@@ -1,13 +1,14 @@
-"""Ways out of waiting: each one that is told is true."""
+"""Suggested changes for waiting jobs: each one works."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.snapshots import snapshots
+from tests.snapshots import constrained_snapshots, snapshots
 from windlass import Plan, builders, plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.scenario import read_plain, write_scenario
@@ -40,6 +41,29 @@ def test_every_suggested_change_places_the_demand(snapshot: Snapshot) -> None:
     for demand, ways in plan(snapshot).unblocks.items():
         for way in ways:
             assert not waits(plan(applied(snapshot, way.set)), demand), way
+
+
+def smaller_values(snapshot: Snapshot, path: tuple[str, ...], value: Any) -> range:
+    """The values between a limit of the snapshot and the suggested one; none for what is not a raised whole number."""
+    place: Any = write_scenario(snapshot)
+    for key in path:
+        if isinstance(place, list):
+            place = next(item for item in place if item["id"] == key)
+        else:
+            place = place.get(key) if isinstance(place, dict) else None
+    whole = isinstance(place, int) and isinstance(value, int) and path[-1] in ("max", "max_nodes", "max_launching")
+    return range(place + 1, value) if whole else range(0)
+
+
+@given(st.one_of(snapshots(), constrained_snapshots()))
+@settings(max_examples=60)
+def test_a_limit_that_is_smaller_by_one_would_not_place_the_demand(snapshot: Snapshot) -> None:
+    for demand, ways in plan(snapshot).unblocks.items():
+        for way in ways:
+            if len(way.set) == 1:
+                [(path, value)] = way.set
+                for less in smaller_values(snapshot, path, value)[-1:]:
+                    assert waits(plan(applied(snapshot, ((path, less),))), demand), (way.change, less)
 
 
 def only_way(groups: Any, demands: Any, **more: Any) -> list[str]:
@@ -137,6 +161,23 @@ def test_a_gang_that_does_not_divide_is_cut_to_whole_slices() -> None:
 def test_two_limits_that_bind_at_once_are_raised_together() -> None:
     ways = only_way([builders.group("a100", gpu=8, max=1)], [builders.demand("job", GPU, count=2)], max_nodes=1)
     assert ways == ["max of a100 1 -> 2 and the cluster's max_nodes 1 -> 2"]
+
+
+def test_limits_that_are_raised_together_are_raised_only_as_far_as_the_demand_needs() -> None:
+    answer = plan(
+        builders.snapshot(
+            groups=[builders.group("a100", gpu=8, max=1, price=12.0)],
+            demands=[
+                builders.demand("a-first", GPU, count=2, priority=1),
+                builders.demand("b-later", GPU, count=9),
+            ],
+            max_nodes=1,
+            max_hourly_cost=12.0,
+        )
+    )
+    limits = "max of a100 1 -> {0} and the cluster's max_nodes 1 -> {0} and the cost ceiling $12.00/h -> ${1}.00/h"
+    assert [way.change for way in answer.unblocks["a-first"]] == [limits.format(2, 24)]
+    assert [way.change for way in answer.unblocks["b-later"]] == [limits.format(11, 132)]
 
 
 def test_a_gang_past_its_deadline_would_start_without_it() -> None:

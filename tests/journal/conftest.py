@@ -1,4 +1,4 @@
-"""Journals in every database that there is: SQLite always, PostgreSQL where a server is installed."""
+"""Journals in every supported database: SQLite always, PostgreSQL if a server is installed."""
 
 from __future__ import annotations
 

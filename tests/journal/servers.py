@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, on a socket in a directory that goes away with it."""
+"""A PostgreSQL server for tests, on a socket in a temporary directory."""
 
 from __future__ import annotations
 

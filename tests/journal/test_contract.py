@@ -36,7 +36,7 @@ class TestAppending:
             Record(2, epoch, "decided", "b", 2.25, {"y": [None, True]}),
         ]
 
-    def test_numbers_go_on_without_a_gap_after_reopening_and_a_change_of_leader(self, address):
+    def test_numbers_continue_without_a_gap_after_reopening_and_a_change_of_leader(self, address):
         for holder in ("a", "b", "c"):
             with open_journal(address) as journal:
                 lease = lead(journal, holder)
@@ -155,7 +155,7 @@ class TestAppending:
 class TestWishesOfAnOperator:
     """Entries of one who does not lead: appended without an epoch."""
 
-    def test_they_are_kept_under_the_epoch_that_stands_and_never_fenced(self, journal):
+    def test_orders_are_stored_under_the_current_epoch_and_never_fenced(self, journal):
         assert journal.append([entry("g", "freeze")], epoch=None) == 1
         first, second = lead(journal), lead(journal)
         assert journal.append([entry("g", "resume"), entry("s-1", "drain")], epoch=None) == 3
@@ -184,7 +184,7 @@ class TestWishesOfAnOperator:
             journal.append([entry(), entry(price=math.nan)], epoch=None)
         assert journal.last_seq() == 0
 
-    def test_that_it_is_a_wish_must_be_said(self, journal):
+    def test_an_order_must_be_marked_as_one(self, journal):
         with pytest.raises(TypeError, match="epoch"):
             journal.append([entry()])
         assert journal.last_seq() == 0
@@ -216,7 +216,7 @@ class TestWishesOfAnOperator:
                 ]
                 assert {one.epoch for one in mine} == {epoch}
 
-    def test_a_wish_that_comes_while_the_leader_changes_is_kept_and_the_old_leader_stays_out(self, address):
+    def test_an_order_during_a_change_of_leader_is_stored_and_the_old_leader_stays_out(self, address):
         with open_journal(address) as controllers, open_journal(address) as operator:
             done = threading.Event()
 
@@ -455,7 +455,7 @@ class TestCompaction:
         assert (seq, state) == (6, {"a": 6})
         assert is_increasing_by_one(seqs(old, after=seq), first=7)
 
-    def test_the_story_begins_at_the_oldest_state_once_something_is_missing(self, old, address):
+    def test_the_history_begins_at_the_oldest_checkpoint_once_a_record_is_missing(self, old, address):
         for seq in (2, 4, 6, 8):
             old.save_state(seq, {"a": seq})
         assert old.oldest_state() is None, "every record is there"
@@ -476,7 +476,7 @@ class TestCompaction:
         assert old.compact(1e9) == 2
         assert old.latest_state() == (5, {"a": 5})
 
-    def test_when_no_state_is_left_to_start_from_it_says_so_instead_of_starting_again(self, old, address):
+    def test_without_a_checkpoint_to_start_from_it_reports_so_instead_of_starting_empty(self, old, address):
         old.save_state(6, {})
         old.save_state(8, {})
         old.compact(1e9)
@@ -492,7 +492,7 @@ class TestCompaction:
         with pytest.raises(ValueError, match="record 5 cannot be saved"):
             old.save_state(5, {})
 
-    def test_numbers_go_on_when_every_record_is_gone(self, old, address):
+    def test_numbers_continue_when_every_record_is_deleted(self, old, address):
         old.append([entry()], epoch=0)
         old.save_state(10, {})
         old.save_state(11, {})
@@ -574,7 +574,7 @@ def test_a_closed_journal_says_so(address):
         journal.last_seq()
 
 
-def test_what_is_not_there_is_not_made_when_only_reading_is_wanted(address):
+def test_a_missing_journal_is_not_created_for_reading(address):
     with pytest.raises(JournalError, match="there is no journal at"):
         open_journal(address, create=False)
     open_journal(address).close()

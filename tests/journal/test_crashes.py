@@ -1,4 +1,4 @@
-"""Killed, torn, starved: nothing that was committed is lost, nothing is half there."""
+"""Kills, torn writes and full disks: no commit is lost, and none is half written."""
 
 from __future__ import annotations
 

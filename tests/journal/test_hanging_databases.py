@@ -1,4 +1,4 @@
-"""A database that hangs holds up neither its caller for long, nor the event loop, nor the end of the controller."""
+"""A hanging database delays neither its caller for long, nor the event loop, nor the end of the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One leader at a time, and a fence for those who were."""
+"""One leader at a time; earlier leaders are fenced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, files, versions: what is opened, what is refused, and what the user is told."""
+"""Addresses, files and versions: what is opened, what is refused, and the messages for users."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class TestFilesThatCannotBeUsed:
         with pytest.raises(JournalError, match="not a file"):
             open_journal(tmp_path)
 
-    def test_a_file_in_the_way_of_the_directory_is_reported(self, tmp_path):
+    def test_a_file_in_place_of_the_directory_is_reported(self, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(JournalError, match="cannot be made"):
             open_journal(tmp_path / "file" / "journal.db")

@@ -37,7 +37,7 @@ def test_a_model_with_more_memory_fits_its_short_name_and_not_the_other_way():
     assert {one.accelerator for one in select(read_catalogue(), Wanted("A100"))} == {"A100", "A100-80GB"}
 
 
-def test_spot_first_puts_the_dearest_spot_offer_before_the_cheapest_other():
+def test_spot_first_prefers_the_most_expensive_spot_offer_to_the_cheapest_on_demand_one():
     found = select(read_catalogue(), Wanted("T4", market="spot-first", providers=("aws",)))
     markets = [one.market for one in found]
     assert markets == sorted(markets, key=lambda market: market != "spot")

@@ -68,7 +68,7 @@ def test_a_need_that_no_group_has_is_reported_at_once_with_the_nearest_group():
             with pytest.raises(NothingFits) as caught:
                 same.options(needs={"gpu": 4})(1) >> pool
         assert "same can never run in this pool: it needs 4 gpu" in str(caught.value)
-        assert "The nearest group is big, which has 2 gpu, 1 slots on a node" in str(caught.value)
+        assert "The nearest group is big, which has 2 gpu, 1 slot on a node" in str(caught.value)
 
 
 def test_a_gang_that_is_larger_than_the_pool_may_become_is_reported_at_once():
@@ -94,7 +94,7 @@ def test_what_belongs_to_the_program_is_refused_with_what_to_send_in_its_place()
             (future, r"Pass its value: future\.result\(\)$"),
             ([{"deep": future}], r"Pass its value: future\.result\(\)$"),
             (same(2), r"<task same> has not run.*value = first\(\.\.\.\) >> pool"),
-            (pool, "a pool stays in the program that made it"),
+            (pool, "a pool cannot be an argument of a task"),
         ):
             with pytest.raises(CannotSend, match=remedy):
                 same(given) >> pool
@@ -103,7 +103,7 @@ def test_what_belongs_to_the_program_is_refused_with_what_to_send_in_its_place()
 
 
 def test_an_argument_that_cannot_be_pickled_is_named():
-    with quick_pool() as pool, pytest.raises(CannotSend, match=r"argument 1 cannot be sent to a node"):
+    with quick_pool() as pool, pytest.raises(CannotSend, match=r"argument 1 of same cannot be sent to a node"):
         same(threading.Lock()) >> pool
 
 
@@ -130,6 +130,16 @@ def test_gather_takes_tasks_and_nothing_else():
         wl.gather(same(1), 2)  # type: ignore[call-overload]
 
 
+def test_an_async_function_is_refused_with_what_to_write():
+    async def fetch(url):
+        return url
+
+    with pytest.raises(BadPool, match=r"fetch is an async function.* return asyncio\.run\(fetch\(\*args\)\)"):
+        wl.compute(fetch)
+    with quick_pool() as pool, pytest.raises(BadPool, match="fetch is an async function"):
+        pool.submit(fetch, "a")
+
+
 def test_a_task_is_neither_true_nor_false():
     with pytest.raises(TypeError, match="has not run yet"):
         bool(same(1))
@@ -147,8 +157,8 @@ def tripled(value):
 def test_what_is_no_task_says_what_to_write_when_it_is_sent_to_a_pool():
     with quick_pool() as pool:
         for sent, words in [
-            (lambda: [same(1), same(2)] >> pool, r"a list of 2 tasks is no task.*gather\(\*tasks\) >> pool"),
-            (lambda: (same(n) for n in range(2)) >> pool, r"a generator is no task.*gather\(\*tasks\) >> pool"),
+            (lambda: [same(1), same(2)] >> pool, r"a list of 2 tasks is not a task.*gather\(\*tasks\) >> pool"),
+            (lambda: (same(n) for n in range(2)) >> pool, r"a generator is not a task.*gather\(\*tasks\) >> pool"),
             (lambda: tripled(3) >> pool, r"9 is a value of type int, not a task.*decorate it with @compute"),
             (lambda: same >> pool, r"same has not been called: write same\(\.\.\.\) >> pool"),
             (lambda: tripled >> pool, r"tripled is a plain function.*@compute.*pool\.submit\(tripled, \.\.\.\)"),
@@ -182,7 +192,7 @@ def test_a_pool_that_was_not_started_and_one_that_is_closed():
         assert same(1) >> used == 1
     with pytest.raises(Exception, match="the pool is closed"):
         same(1) >> used
-    with pytest.raises(Exception, match="a pool is used once"):
+    with pytest.raises(Exception, match="a pool can be started only once"):
         used.start()
 
 

@@ -49,7 +49,7 @@ def test_short_tasks_travel_together_and_long_ones_alone():
     pool(1, journey, seconds=0.001)
 
 
-def test_an_item_that_raises_spoils_no_other_of_its_batch():
+def test_an_item_that_raises_affects_no_other_of_its_batch():
     async def journey(world: World) -> None:
         await joined(world, 1)
         maybe = compute_of(lambda value: 1 // (value - 50))
@@ -96,6 +96,8 @@ def test_a_batch_behind_a_call_that_takes_long_is_fetched_back_for_a_free_slot()
         futures = world.burst(2000)
         await world.until(lambda: sum(future.done() for future in futures) > 20, within=10)
         await world.until(lambda: sum(not future.done() for future in futures) == 1, within=60)
+        [late] = [future for future in futures if not future.done()]
+        assert not late.tasks[0].used, "the call that takes long was started once"
 
     pool(2, journey, seconds=0.02)
 
@@ -227,6 +229,33 @@ def test_a_waiting_caller_learns_of_nodes_that_never_join():
         assert "0 hosts joined after 60 s" in str(error)
 
     pool((0, 2), journey)
+
+
+def test_a_setup_that_fails_twice_in_the_same_phase_is_not_tried_a_third_time():
+    async def journey(world: World) -> None:
+        world.machines.failing = "setup 1 of 2", "no room left, try 1"
+        (future,) = world.burst(1)
+        await world.until(lambda: len(world.machines.bought) == 2)
+        world.machines.failing = "setup 1 of 2", "no room left, try 2"
+        (error,) = await world.over(future)
+        assert "the setup of 2 nodes failed in the same phase" in str(error)
+        assert "no room left" in str(error)
+        assert len(world.machines.bought) == 2
+
+    pool((0, 1), journey)
+
+
+def test_setups_that_fail_in_different_phases_are_tried_a_third_time():
+    async def journey(world: World) -> None:
+        world.machines.failing = "installing torch", "the index gave no answer"
+        (future,) = world.burst(1)
+        await world.until(lambda: len(world.machines.bought) == 2)
+        world.machines.failing = "setup 1 of 1", "it ended with code 7"
+        (error,) = await world.over(future)
+        assert "3 nodes in a row failed to start" in str(error) or "2 nodes failed in the same phase" in str(error)
+        assert len(world.machines.bought) >= 3
+
+    pool((0, 1), journey)
 
 
 def test_a_pool_that_has_had_nodes_does_not_give_up_after_a_few_that_die_while_they_boot():

@@ -1,4 +1,4 @@
-"""Random lives of a book: nodes join, die and are fenced, tasks are cancelled, and the laws hold after every step."""
+"""Random histories of a task book: nodes join, die and are fenced, tasks are cancelled; invariants always hold."""
 
 from __future__ import annotations
 

@@ -89,6 +89,28 @@ def test_the_same_array_is_recognised_in_a_gather_and_in_single_submits_and_a_ch
         assert len(files(pool)) == 2
 
 
+def test_joblib_sends_an_array_once_for_all_calls_of_one_parallel():
+    joblib = pytest.importorskip("joblib")
+    array, packed = np.ones(MEGABYTE), []
+
+    class Counted(np.ndarray):
+        def __reduce_ex__(self, protocol):
+            packed.append(protocol)
+            return super().__reduce_ex__(protocol)
+
+    mine = array.view(Counted)
+    with quick_pool(1) as pool, pool.as_joblib():
+        calls = (joblib.delayed(total.function)(mine, more=number) for number in range(5))
+        assert joblib.Parallel(batch_size=1)(calls) == [MEGABYTE + number for number in range(5)]
+        once = len(packed)
+        mine[0] = 2
+        assert (
+            joblib.Parallel()(joblib.delayed(total.function)(more=1, array=mine) for _ in range(2))
+            == [MEGABYTE + 2] * 2
+        )
+        assert len(packed) == 2 * once, "each call of Parallel packs it once"
+
+
 def test_large_results_can_be_changed_and_their_files_are_gone():
     with quick_pool(1) as pool:
         result = doubled(np.ones(MEGABYTE)) >> pool
@@ -160,6 +182,7 @@ def test_nothing_stays_in_shared_memory_when_the_program_is_ended(tmp_path, numb
         os.kill(program.process.pid, number)
         eventually(lambda: len(program.processes()) == 0, 60)
         eventually(lambda: not directory.exists(), 60)
+        assert program.process.wait(60) != 0
     finally:
         program.close()
 

@@ -1,4 +1,4 @@
-"""Tasks whose durations change: what has not begun goes to any free slot, so the pool is never far from the ideal."""
+"""Tasks whose durations change: waiting tasks go to any free slot, so the pool stays close to the ideal."""
 
 from __future__ import annotations
 

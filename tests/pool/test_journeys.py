@@ -133,7 +133,7 @@ def test_of_idle_nodes_the_highest_ids_go_first():
     pool((1, 12), journey)
 
 
-def test_busy_nodes_that_are_too_many_end_their_work_first_and_take_no_more():
+def test_surplus_busy_nodes_finish_their_work_first_and_take_no_new_tasks():
     async def journey(world: World) -> None:
         # Eight nodes of four slots, and in the end one long task on each: 8 of 32 slots.
         world.took = lambda call: 300.0 if call.slot == 3 else 10.0
@@ -167,8 +167,10 @@ def test_new_demand_takes_a_drain_back():
 def test_a_fixed_pool_heals():
     async def journey(world: World) -> None:
         await world.until(lambda: len(world.nodes) == 3)
-        world.machines.kill(world.nodes[1].partition("/")[0])
+        killed = world.nodes[1]
+        world.machines.kill(killed.partition("/")[0])
         await world.until(lambda: len(world.nodes) == 3 and len(world.machines.bought) == 4, within=10)
+        assert killed not in world.nodes
 
     pool(3, journey)
 
@@ -219,6 +221,7 @@ def test_the_size_to_begin_with_is_there_before_any_work_and_not_kept_for_ever()
     async def journey(world: World) -> None:
         await world.until(lambda: len(world.nodes) == 4, within=10)
         await world.until(lambda: len(world.machines.instances) == 1, within=100)
+        assert len(world.machines.bought) == 4
 
     pool(wl.Nodes(1, 4, 8), journey)
 

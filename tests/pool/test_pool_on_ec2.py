@@ -76,9 +76,12 @@ def test_200_tasks_with_a_package_a_crashed_machine_a_spot_notice_and_scale_to_z
 
 def test_spot_first_takes_an_on_demand_machine_without_spot_capacity_and_a_lost_answer_buys_no_second(ec2, tmp_path):
     ec2.faults.spot_capacity, ec2.faults.lose_answers = 0, 1
-    with wl.ComputePool(machines(ec2, tmp_path, market="spot-first"), 1, console=False) as pool:
+    prices = {"c7i.large/spot": 1.0, "c7i.large/on-demand": 3.0}
+    given = machines(ec2, tmp_path, market="spot-first", instance_type="c7i.large", prices=prices)
+    with wl.ComputePool(given, 1, console=False) as pool:
         assert marked(1, str(tmp_path / "a"), 0) >> pool == 1
         assert [one.spot for one in ec2.instances.values()] == [False]
+        assert pool.status().dollars_per_hour == 3.0, "it is billed at the price of the market where it was bought"
 
 
 def test_the_pool_says_what_it_will_buy_and_for_how_much_or_that_there_is_nothing(ec2, tmp_path):
@@ -87,3 +90,11 @@ def test_the_pool_says_what_it_will_buy_and_for_how_much_or_that_there_is_nothin
     assert "p4d.24xlarge with 8 A100, $21.96/h" in notice
     with pytest.raises(ValueError, match="windlass offers"):
         wl.ComputePool(machines(ec2, tmp_path, max_price=0.5, market="spot"), 1, accelerator="A100")
+
+
+def test_a_budget_counts_spot_first_machines_at_the_price_on_demand():
+    prices = {"c7i.large/spot": 1.0, "c7i.large/on-demand": 3.0}
+    given = wl.AWS(market="spot-first", instance_type="c7i.large", prices=prices)
+    wl.ComputePool(given, 2, budget=6.0, console=False)
+    with pytest.raises(ValueError, match="cost \\$6/h already"):
+        wl.ComputePool(given, 2, budget=5.0, console=False)

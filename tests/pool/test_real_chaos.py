@@ -1,4 +1,4 @@
-"""Chaos on a real pool: nodes are killed and stopped, the scheduler is killed, tasks crash; every result is right."""
+"""Faults in a real pool: nodes are killed and stopped, the scheduler is killed, tasks crash; every result is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that a slot shares with its node: whatever one process writes, the other reads whole."""
+"""The memory that a slot shares with its node: the reader gets every write completely."""
 
 from __future__ import annotations
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import threading
 import time
 from concurrent.futures import Future, as_completed
 
 import pytest
 
 import windlass as wl
+from windlass.pool.errors import CannotSend
 
 from .processes import eventually
 from .quick import quick_pool
@@ -68,7 +70,7 @@ def test_the_same_function_once_on_every_node_by_rank():
         assert where() @ pool == ["0"], "a pool without nodes starts its first"
 
 
-def test_values_of_every_kind_come_back_as_they_were_by_every_way():
+def test_values_of_every_kind_are_returned_unchanged_by_every_way():
     same = wl.compute(lambda value: value)
     values = [None, 0, True, 1.5, "text", b"bytes", [1, [2]], {"a": {3}}, (4, None), "x" * 5000, 1 << 9000, b"y" * 5000]
     tasks = [same(value) for value in values]
@@ -204,7 +206,23 @@ def test_as_an_executor():
             assert executor.submit(pow, 2, exp=3).result(10) == 8
         with pytest.raises(RuntimeError, match="after shutdown"):
             executor.submit(abs, 1)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            executor.map(abs, [1])
         assert square(2) >> pool == 4, "the pool lives on"
+
+
+def test_an_executor_waits_at_its_end_for_calls_whose_values_are_not_read(tmp_path):
+    def note(number):
+        time.sleep(0.02)
+        (tmp_path / str(number)).touch()
+
+    with quick_pool(1) as pool:
+        with pool.as_executor() as executor:
+            executor.map(note, range(5))
+            with pytest.raises(CannotSend):
+                executor.map(abs, [threading.Lock()])
+            assert list(executor.map(abs, [])) == []
+        assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_with_asyncio():

@@ -34,6 +34,8 @@ class Machines:
         self.ended: list[str] = []
         self.mute = False
         """New machines come up and never run anything."""
+        self.failing: tuple[str, str] | None = None
+        """New machines come up, and their setup fails in this phase, for this reason."""
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         if order.slice_id in self.bought:
@@ -46,7 +48,13 @@ class Machines:
     def _up(self, order: LaunchOrder) -> None:
         if order.slice_id in self.instances:
             self.instances[order.slice_id] = replace(self.instances[order.slice_id], state="running")
-            for host in order.hosts if not self.mute else ():
+            if self.failing is not None:
+                phase, trouble = self.failing
+                self.kill(order.slice_id)
+                found = self.instances[order.slice_id]
+                hosts = tuple(replace(host, failed_phase=phase) for host in found.hosts)
+                self.instances[order.slice_id] = replace(found, hosts=hosts, trouble=trouble)
+            for host in order.hosts if not self.mute and self.failing is None else ():
                 self.engine.arrive(Join(host.command))
 
     async def terminate(self, slice_id: str, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Looking at real processes: which ones belong to a directory, and which run at all."""
+"""Finds real processes: those of a directory, and whether one runs."""
 
 from __future__ import annotations
 

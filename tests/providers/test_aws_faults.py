@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.control.worlds import Work, World
 from tests.workloads.kubernetes.stage import NODES, PROVISIONERS, Stage, provisioner
-from windlass.core.model.snapshot import amounts
+from windlass.control.controller import Controller
+from windlass.control.report.current import pictured, read_state
+from windlass.control.report.why import Question
+from windlass.control.settings import Leadership, Settings, SoldGroup
+from windlass.core.model.snapshot import Group, amounts
 from windlass.journal import open_journal
 from windlass.providers.protocol import (
     AuthFailed,
@@ -30,6 +35,7 @@ from windlass.providers.protocol import (
 from windlass.testing.clouds import FakeEC2, missing_for_ec2
 from windlass.testing.eventually import eventually, refusal_of
 from windlass.testing.kubernetes.fake_server import FakeApiServer
+from windlass.workloads.protocol import Join
 
 pytestmark = [pytest.mark.aws, pytest.mark.skipif(bool(missing_for_ec2()), reason=missing_for_ec2() or "-")]
 OURS = ClusterIdentity("ours", "c0ffee01")
@@ -73,7 +79,7 @@ def using(ec2: FakeEC2, directory: Any, test: Callable[[Any], Awaitable[None]], 
     asyncio.run(run())
 
 
-def test_refusals_are_told_apart_and_leave_nothing(ec2, tmp_path):
+def test_refusals_have_different_types_and_leave_nothing(ec2, tmp_path):
     async def test(provider: Any) -> None:
         ec2.faults.capacity = {"m5.large": 0}
         refusal = await refusal_of(provider.launch(order("s-1"), 1), InsufficientCapacity)
@@ -176,10 +182,10 @@ def test_a_machine_that_ended_its_program_by_its_lease_counts_as_dead(ec2, tmp_p
         async def one() -> Instance | None:
             return next(iter(await provider.list()), None)
 
-        await eventually(one, lambda seen: seen is not None and not seen.phase, within=90)
+        await eventually(one, lambda seen: seen is not None and not seen.phase, within=120)
         (known,) = provider._known.values()
         await known.machine.ask("end", slice="s-1", epoch=1)  # as its supervisor does when the lease is over
-        seen = await eventually(one, lambda seen: seen is not None and not seen.hosts[0].running, within=30)
+        seen = await eventually(one, lambda seen: seen is not None and not seen.hosts[0].running, within=120)
         assert seen is not None
         assert "lease" in seen.trouble
         await provider.terminate("s-1", 1)
@@ -187,20 +193,79 @@ def test_a_machine_that_ended_its_program_by_its_lease_counts_as_dead(ec2, tmp_p
     using(ec2, tmp_path, test)
 
 
-def test_an_interruption_notice_becomes_the_time_at_which_the_machine_goes(ec2, tmp_path):
+def test_what_a_dead_machine_leaves_is_in_the_journal_and_its_bill_has_the_times_of_ec2(ec2, tmp_path):
+    # EC2 knows whole seconds: a machine that lives for less than one may have no lifetime to bill.
+    command = ("/bin/sh", "-c", "echo token $TOKEN; echo no such device; sleep 2; exit 3")
+    group = Group("gpu", (("gpu", 8000),), 1, price=3600 * 10**9)
+    settings = Settings((SoldGroup(group, "ec2"),))
+    journal = open_journal(":memory:")
+
+    class Failing(Work):
+        """A workload whose nodes end at once."""
+
+        def join(self, *_: Any) -> Join:
+            return Join(command, {"TOKEN": SECRET})
+
+    async def test(provider: Any) -> None:
+        work = Failing({}, dict, World())
+        controller = Controller(
+            settings,
+            {"ec2": provider},
+            work,
+            journal,
+            now=time.time,
+            steady=time.monotonic,
+            leadership=Leadership("one"),
+        )
+        controller.start()
+        work.waiting = ["a"]
+
+        async def machines() -> list[str]:
+            await controller.tick()
+            await controller.actuator.settle()
+            if ec2.instances:
+                work.waiting = []
+            return [*controller.controller_state.fleet.slices, *(one.id for one in ec2.live)]
+
+        await eventually(machines, bool)
+        (name,) = controller.controller_state.fleet.slices
+        await eventually(machines, lambda left: not left, within=120)
+        state = read_state(journal)
+        document = Question(name, None, pictured(state, settings, time.time()), journal, led=True).to_dict()
+        (host,) = document["slice"]["dead_hosts"]
+        assert (host["exit_code"], host["last_lines"]) == (3, ["token ***", "no such device"])
+        (one,) = (await provider._instances(slice_id=name))[:1]
+        ended = await provider.confirm_ended([name])
+        lifetime = ended[name] - one["LaunchTime"].timestamp()
+        await controller.stop()
+        assert 0 < lifetime < time.time() - one["LaunchTime"].timestamp() + 1
+        bill = sum(account.dollars() for account in controller.controller_state.account.values())
+        assert bill == pytest.approx(lifetime), "a dollar a second, and the times are whole seconds"
+
+    using(ec2, tmp_path, test)
+    assert SECRET.encode() not in repr(list(journal.read())).encode()
+
+
+def test_rebalance_and_interruption_notices_become_the_time_at_which_the_machine_goes(ec2, tmp_path):
     async def test(provider: Any) -> None:
         await provider.launch(order("s-1"), 1)
 
         async def one() -> Instance | None:
             return next(iter(await provider.list()), None)
 
-        await eventually(one, lambda seen: seen is not None and not seen.phase, within=60)
+        await eventually(one, lambda seen: seen is not None and not seen.phase, within=120)
         (instance,) = ec2.live
-        ec2.give_notice(instance.id, seconds=120)
-        seen = await eventually(one, lambda seen: seen is not None and seen.preempted_at, within=30)
-        assert seen is not None
-        assert seen.preempted_at is not None
-        assert 60 < seen.preempted_at - time.time() < 130
+        ec2.give_notice(instance.id, seconds=0, kind="rebalance")
+        noticed = await eventually(one, lambda seen: seen is not None and seen.preempted_at, within=120)
+        assert noticed is not None
+        assert noticed.preempted_at is not None
+        assert noticed.preempted_at < time.time() + 1, "it may go at any time from the notice on"
+        ec2.give_notice(instance.id, seconds=3600)
+        await eventually(
+            one,
+            lambda seen: seen is not None and seen.preempted_at and 3000 < seen.preempted_at - time.time() < 3601,
+            within=120,
+        )
         await provider.terminate("s-1", 1)
 
     using(ec2, tmp_path, test)
@@ -307,7 +372,7 @@ def test_a_machine_that_cannot_join_is_not_bought(ec2, tmp_path):
         bare = LaunchOrder("s-1", "g", (HostOrder((), {}),), amounts({"cpu": 1000}), cluster=OURS)
         assert "user_data" in str(await refusal_of(provider.launch(bare, 1), InvalidRequest))
         long = replace(bare, settings={"user_data": "#!/bin/sh\n" + "x" * 20_000})
-        assert "EC2 takes 16384" in str(await refusal_of(provider.launch(long, 1), InvalidRequest))
+        assert "EC2 accepts 16384" in str(await refusal_of(provider.launch(long, 1), InvalidRequest))
         assert not ec2.instances
 
     using(ec2, tmp_path, test)

@@ -119,7 +119,7 @@ class TestConformance(ProviderConformance):
         return self.stage.provider()
 
     def onlooker(self):
-        return self.stage.provider(look_only=True)
+        return self.stage.provider(read_only=True)
 
     def _run(self, test):
         self.stage.run(test)
@@ -389,7 +389,7 @@ def test_a_pod_that_is_taken_away_is_a_preemption_and_one_that_cannot_start_says
     asyncio.run(test())
 
 
-def test_who_only_looks_writes_nothing():
+def test_a_read_only_provider_writes_nothing():
     fake = FakeApiServer()
     fake.put(RAY_CLUSTERS, ray_cluster())
 
@@ -397,7 +397,7 @@ def test_who_only_looks_writes_nothing():
         await KubeRayProvider(Api(fake), NAMESPACE, NAME).launch(order("w-1"), 1)
         fake.put(PODS, worker_pod("conformance"))
         fake.calls.clear()
-        (shown,) = await KubeRayProvider(Api(fake), NAMESPACE, NAME, look_only=True).list()
+        (shown,) = await KubeRayProvider(Api(fake), NAMESPACE, NAME, read_only=True).list()
         assert len(shown.hosts) == 1
         assert fake.calls == []
 
@@ -458,6 +458,7 @@ def test_an_account_with_the_rights_of_the_documentation_is_enough(api_server):
             await _running(provider, "w-1")
             await provider.terminate("w-1", 1)
             await _gone(provider, "w-1")
+            assert not [one for one in await provider.list() if one.state != "ended"]
         finally:
             await provider.close()
 

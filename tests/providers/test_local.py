@@ -1,4 +1,4 @@
-"""The local provider against real life: processes that die, controllers that are killed, numbers that are reused."""
+"""The local provider under faults: processes that die, controllers that are killed, process ids that are reused."""
 
 from __future__ import annotations
 
@@ -94,12 +94,14 @@ def test_each_host_runs_in_a_session_of_its_own(directory):
 
 def test_a_slice_that_boots_is_pending_until_its_command_runs(directory):
     async def test():
-        provider = LocalProvider(directory, boot_delay=0.5)
-        await provider.launch(order("s-1"), 1)
-        instance = await only(provider)
+        slow, quick = LocalProvider(directory, boot_delay=600), LocalProvider(directory, boot_delay=0.1)
+        await slow.launch(order("s-1"), 1)
+        instance = await only(slow)
         assert (instance.state, [host.running for host in instance.hosts]) == ("pending", [False])
-        assert [host.running for host in (await running(provider)).hosts] == [True]
-        await provider.terminate("s-1", 1)
+        await slow.terminate("s-1", 1)
+        await quick.launch(order("s-2"), 1)
+        assert [host.running for host in (await running(quick)).hosts] == [True]
+        await quick.terminate("s-2", 1)
 
     run(test())
 
@@ -269,6 +271,7 @@ def test_tied_slices_end_also_when_no_process_reaps_their_dead_owner(directory):
             return marked(directory)
 
         run(eventually(left, lambda seen: seen == []))
+        assert process.poll() is not None, "the owner was dead all the time"
 
 
 def test_slices_live_on_when_their_controller_is_killed_and_the_next_one_adopts_them(directory):
@@ -354,6 +357,7 @@ def test_two_that_carry_out_the_same_record_at_once_start_each_host_once(directo
         await providers[0].terminate("s-1", 1)
 
     run(test())
+    assert marked(directory) == []
 
 
 def test_a_slice_that_was_half_started_becomes_whole(directory):
@@ -473,7 +477,7 @@ def edit_record(directory: Path, **changes: object) -> None:
         pytest.param({"tie_to": [1, "1@00000000"]}, "ending", id="an order whose owner is dead"),
     ],
 )
-def test_a_look_without_repair_shows_what_was_left_undone_and_leaves_it_so(directory, changes, state):
+def test_a_read_only_list_shows_unfinished_launches_and_leaves_them_unfinished(directory, changes, state):
     recorded(directory)
     edit_record(directory, **changes)
     (directory / ".new-1" / "host-0").mkdir(parents=True)
@@ -500,7 +504,7 @@ def test_a_look_without_repair_shows_what_was_left_undone_and_leaves_it_so(direc
     assert tree(directory) != before
 
 
-def test_a_look_without_repair_leaves_running_slices_and_their_files_alone(directory):
+def test_a_read_only_list_leaves_running_slices_and_their_files_alone(directory):
     async def test():
         provider = LocalProvider(directory)
         await provider.launch(order("s-1", "exec sleep 3600", "exec sleep 3600"), 1)
@@ -513,7 +517,7 @@ def test_a_look_without_repair_leaves_running_slices_and_their_files_alone(direc
     run(test())
 
 
-def test_a_look_at_a_directory_that_is_not_there_is_an_empty_list_and_makes_none(directory, tmp_path):
+def test_the_list_of_a_missing_directory_is_empty_and_does_not_create_it(directory, tmp_path):
     onlooker = LocalProvider(directory, repair=False)
     assert run(onlooker.list()) == []
     assert list(tmp_path.iterdir()) == []
@@ -580,7 +584,7 @@ def test_the_id_of_a_slice_that_ended_with_its_owner_is_kept_too(directory):
     assert marked(directory) == []
 
 
-def test_an_order_that_this_machine_could_not_start_may_come_again(directory, monkeypatch):
+def test_an_order_that_this_machine_could_not_start_may_be_repeated(directory, monkeypatch):
     async def test():
         provider = LocalProvider(directory)
         with monkeypatch.context() as patch:
@@ -690,13 +694,13 @@ def test_the_highest_epoch_is_kept_over_a_restart(directory):
     async def test():
         await LocalProvider(directory).terminate("s-0", 5)
         for call in (LocalProvider(directory).terminate("s-0", 4), LocalProvider(directory).launch(order("s-1"), 4)):
-            with pytest.raises(StaleEpoch, match="epoch 5"):
+            with pytest.raises(StaleEpoch, match="that one 5"):
                 await call
 
     run(test())
 
 
-def test_an_epoch_file_that_says_nothing_stops_changes_and_not_the_list(directory):
+def test_an_empty_epoch_file_stops_changes_and_not_the_list(directory):
     async def test():
         provider = LocalProvider(directory)
         (directory / ".epoch").write_text("?", encoding="utf-8")
@@ -741,7 +745,7 @@ def test_a_launch_that_hangs_holds_nothing_else_up_and_leaves_nothing(directory)
     run(test())
 
 
-def test_a_slow_boot_is_over_when_its_time_has_come_by_the_given_clock(directory):
+def test_a_slow_boot_ends_by_the_given_clock(directory):
     clock = [100.0]
 
     async def test():

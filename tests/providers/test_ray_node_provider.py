@@ -1,4 +1,4 @@
-"""Ray's node providers behind our contract: the kit, and errors by their category."""
+"""Ray's node providers pass the conformance kit of providers; their errors are converted by category."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The simulated cloud keeps the contract, does each wrong that it can do, and does the same every time."""
+"""The simulated cloud keeps the contract, injects each of its faults, and is deterministic."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_id_buys_once_ever():
     assert states(provider) == {}
 
 
-def test_the_same_seed_gives_the_same_world_and_another_seed_another():
+def test_the_same_seed_gives_the_same_simulation_and_another_seed_another():
     def world(seed):
         clock = Clock()
         fault_set = [Fault("stock-out", 0.3), Fault("boot-slow", 0.3), Fault("preempted", 0.5, seconds=500, notice=30)]
@@ -203,7 +203,7 @@ def test_a_stock_out_in_one_zone_leads_to_the_next():
         run(provider.launch(order("s-2", zone="a"), 1))
 
 
-def test_stock_and_quota_are_used_up_and_come_back():
+def test_stock_and_quota_are_used_up_and_returned():
     clock = Clock()
     provider = cloud(clock, kinds=[kind(zones=("a",), stock={"a": 2}), kind("h")], quota=3)
     for name in ("s-1", "s-2"):
@@ -226,7 +226,7 @@ def test_stock_and_quota_are_used_up_and_come_back():
         (order("s", zone="z"), "choose from a"),
     ],
 )
-def test_what_is_not_sold_is_refused_with_what_is(bad, remedy):
+def test_an_invalid_order_is_refused_with_a_remedy(bad, remedy):
     with pytest.raises(InvalidRequest, match=remedy):
         run(cloud(Clock(), kinds=[kind(zones=("a",))]).launch(bad, 1))
 
@@ -254,7 +254,7 @@ def test_a_fault_strikes_only_in_its_window_and_its_groups():
 # -- lists ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_lags_behind_what_comes_and_what_goes():
+def test_the_list_lags_behind_launches_and_ends():
     clock = Clock()
     provider = cloud(clock, Fault("new-missing", seconds=8), Fault("ended-shown", seconds=12))
     run(provider.launch(order("s"), 1))

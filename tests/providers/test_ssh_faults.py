@@ -55,7 +55,7 @@ def hosts(machine: SshHosts) -> SshHosts:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy computer answers late, and a machine that is late is out of stock."""
     monkeypatch.setattr("windlass.providers.ssh.provider.PATIENCE", 60.0)
-    monkeypatch.setattr("windlass.providers.ssh.provider.LOOK_LIMIT", 60.0)
+    monkeypatch.setattr("windlass.providers.ssh.provider.POLL_LIMIT", 60.0)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def notice_silence_soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def soon() -> None:
         monkeypatch.setattr("windlass.providers.ssh.provider.PATIENCE", 1.0)
-        monkeypatch.setattr("windlass.providers.ssh.provider.LOOK_LIMIT", 20.0)
+        monkeypatch.setattr("windlass.providers.ssh.provider.POLL_LIMIT", 20.0)
 
     return soon
 
@@ -203,7 +203,7 @@ def test_two_clusters_with_one_machine_sell_it_once_and_the_second_hears_to_whom
         second = provider_of(hosts, ClusterIdentity("theirs", "c0ffee02"))
         try:
             refusal = await refusal_of(second.launch(order("t-1"), 1), InsufficientCapacity)
-            assert "sold to cluster ours" in str(refusal)
+            assert "in use by cluster ours" in str(refusal)
         finally:
             await second.close()
         await provider.terminate("s-1", 1)
@@ -222,6 +222,7 @@ def test_a_full_disk_ends_the_launch_with_its_last_lines_and_without_secrets(hos
         dead = await shown(provider, "s-1", lambda one: one.trouble)
         assert not dead.hosts[0].running
         assert "'setup 1 of 1' ended with code" in dead.trouble
+        assert [host.failed_phase for host in dead.hosts] == ["setup 1 of 1"]
         assert "No space left on device" in dead.trouble
         assert SECRET not in dead.trouble
         assert "***" in dead.trouble
@@ -257,7 +258,7 @@ def test_a_machine_without_the_right_python_says_so_before_anything_is_sent(tmp_
         async def test(provider: SSHProvider) -> None:
             await provider.launch(order("s-1", (sys.executable, "-c", "pass")), 1)
             dead = await shown(provider, "s-1", lambda one: one.trouble)
-            assert f"Python 3.{sys.version_info.minor} is needed" in dead.trouble
+            assert f"needs Python 3.{sys.version_info.minor}:" in dead.trouble
             assert not list((hosts[0].home / ".windlass/incoming").iterdir())
             await provider.terminate("s-1", 1)
 
@@ -270,6 +271,28 @@ def test_an_image_for_another_python_is_refused_at_once(hosts):
         assert "minor version" in str(refusal)
 
     using(hosts, test, image={"python": "3.8"})
+
+
+def test_a_program_that_the_image_installs_is_found_by_its_name_and_the_image_is_installed_once(hosts, tmp_path):
+    seen, installed = tmp_path / "seen", tmp_path / "installed"
+    script = f"#!/bin/sh\\npython3 -c 'import sys; print(sys.executable)' > {seen}; exec sleep 600\\n"
+    setup = f'mkdir -p site/bin; printf "{script}" > site/bin/greet; chmod +x site/bin/greet; echo once >> {installed}'
+
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1", ("greet",)), 1)
+        await shown(provider, "s-1", is_up)
+
+        async def written() -> str:
+            return seen.read_text() if seen.exists() else ""
+
+        assert Path((await eventually(written)).strip()).parent == Path(sys.executable).parent
+        await provider.terminate("s-1", 1)
+        await provider.launch(order("s-2", ("greet",)), 1)
+        await shown(provider, "s-2", is_up)
+        assert installed.read_text() == "once\n", "a machine that has the image skips its script"
+        await provider.terminate("s-2", 1)
+
+    using(hosts, test, image={"setup": [setup]})
 
 
 def test_secrets_reach_the_program_and_nothing_else(hosts, tmp_path):
@@ -351,10 +374,12 @@ def test_a_program_with_a_lease_ends_itself_and_frees_its_machine_also_where_the
             await ours.launch(order("s-1"), 1)
             up = await shown(ours, "s-1", is_up)
             assert up.phase_since is None
+            assert up.started_at is not None
+            assert abs(up.started_at - time.time()) < 600, "the bill begins by our own clock"
             sold = json.loads((hosts[number].home / ".windlass/sold.json").read_text())
             assert abs(sold["taken"] - time.time() - hours * 3600) < 600, "its clock is off by so many hours"
             refusal = await refusal_of(theirs.launch(order("t-1"), 1), InsufficientCapacity)
-            assert "sold to cluster ours" in str(refusal)
+            assert "in use by cluster ours" in str(refusal)
             await ours.close()  # as if the controller had died
             await in_use_by(theirs, "t-2")
             await theirs.terminate("t-2", 1)

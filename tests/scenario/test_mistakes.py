@@ -1,4 +1,4 @@
-"""A wrong file is told every mistake with its path, and nothing else ever happens."""
+"""A wrong file gives every mistake with its path, and never another exception."""
 
 from __future__ import annotations
 

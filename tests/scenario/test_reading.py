@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 
 from windlass import read_scenario
+from windlass._gc_pause import uncollected
 from windlass.core.model.conditions import Condition, Taint, Toleration
 from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import NANO
@@ -294,14 +295,19 @@ def many_demands(count: int) -> str:
 
 
 @pytest.mark.alone
-def test_a_hundred_thousand_separate_demands_are_read_and_planned_in_less_than_two_seconds():
+def test_a_hundred_thousand_separate_demands_are_read_and_planned_in_fourteen_times_the_time_of_json_loads():
+    """Less than two seconds on the machine of docs/benchmark-tables.md. ``json.loads`` tells how fast this one is."""
     text = many_demands(100_000)
-    spent = []
-    for _ in range(3):
-        start = time.process_time()
-        snapshot = read_scenario(text)
-        answer = plan(snapshot)
-        spent.append(time.process_time() - start)
+    parsing, working = [], []
+    for _ in range(5):
+        with uncollected():  # as ``windlass plan`` does it
+            start = time.process_time()
+            json.loads(text)
+            parsed = time.process_time()
+            snapshot = read_scenario(text)
+            answer = plan(snapshot)
+            parsing.append(parsed - start)
+            working.append(time.process_time() - parsed)
     assert sum(answer.launch.values()) or answer.waiting
     assert len(snapshot.demands) == 100_000
     assert snapshot.demands[41] == Demand(
@@ -310,4 +316,4 @@ def test_a_hundred_thousand_separate_demands_are_read_and_planned_in_less_than_t
         where=(Condition("zone", "in", ("us-1a", "us-1b")),),
         since=41,
     )
-    assert min(spent) < 2.0, f"best of three: {min(spent):.2f} s of CPU time"
+    assert min(working) < 14 * min(parsing), f"best of five: {min(parsing):.2f} and {min(working):.2f} s of CPU time"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +15,10 @@ pytest.importorskip("prometheus_client", reason="the server is an extra: pip ins
 
 from tests.cli.clusters import Cluster, all_is_given_back, one_waits, ticks
 from tests.server.served import Served, served
+from windlass.core.explain import unblock as unblock_module
+from windlass.journal import JournalFull
+from windlass.server.access.guard import AccessRules, RequestGuard
+from windlass.server.access.tokens import TokenFile
 
 SECRET = "hunter2-planted"
 CONFIG = f"""
@@ -88,11 +95,28 @@ def test_a_group_that_the_ceiling_forbids_is_not_available(tmp_path):
     assert rows["dear"]["next"]["code"] == "BUDGET"
 
 
-def test_a_way_out_says_what_it_buys_and_for_whom(api: Served):
+def test_a_suggested_change_names_its_purchases_and_the_jobs_that_it_places(api: Served):
     [job] = [one for one in api.get("/demands").data["items"] if one["id"] == "d"]
     way = job["unblocks"][0]
     assert way["buys"] == {"gpu": 1} or way["buys"] == {"dear": 1}
     assert way["for"] == {"d": 1}
+
+
+def test_why_finds_a_way_out_for_a_job_for_which_the_status_had_no_time(tmp_path, monkeypatch):
+    """A plan tries a fixed number of changes, so with much waiting demand most rows of a status have no way out."""
+    monkeypatch.setattr(unblock_module, "WORK", 0)
+    cluster = Cluster(tmp_path, CONFIG)
+
+    async def many_wait(world, controller) -> None:
+        world.work.waiting = [f"job-{number}" for number in range(30)]
+        await ticks(world, controller, 6)
+
+    cluster.live(many_wait)
+    with served(cluster, tmp_path) as api:
+        without = [one["id"] for one in api.get("/status").data["demands"] if not one["unblocks"]]
+        assert without
+        for _ in range(2):
+            assert api.get(f"/why?name={without[-1]}").data["demand"]["unblocks"]
 
 
 def test_lists_are_filtered_sorted_and_paged(api: Served):
@@ -269,7 +293,7 @@ def test_the_tokens_are_in_no_answer_and_not_in_the_journal(fresh: Served):
         assert secret.encode() not in seen
 
 
-def test_so_many_changes_a_minute_and_no_more(tmp_path):
+def test_changes_per_minute_are_limited(tmp_path):
     cluster = Cluster(tmp_path, CONFIG)
     cluster.live(one_waits)
     with served(cluster, tmp_path, write_rate=3) as api:
@@ -293,6 +317,13 @@ def test_an_order_is_in_the_journal_with_who_and_from_where(fresh: Served):
     became = fresh.get(f"/orders/{given.data['seq']}").data
     assert became["heard"] is True
     assert became["outcome"].startswith("gpu is frozen by operator (operator) over http")
+
+
+def test_the_last_order_counts_also_while_none_was_processed_yet(fresh: Served):
+    given = [fresh.post("/orders", {"what": what, "subject": "gpu"}).status for what in ("freeze", "resume", "resume")]
+    assert given == [202, 202, 409], "the second resume finds nothing that is or will be frozen"
+    fresh.cluster.live(lambda world, controller: ticks(world, controller, 1))
+    assert fresh.get("/status").data["frozen"] == {}
 
 
 def test_the_same_key_is_the_same_order(fresh: Served):
@@ -434,3 +465,77 @@ def test_metrics_need_a_token_unless_they_are_open(tmp_path):
         assert api.call("GET", "/metrics", role=None).status == 401
     with served(cluster, tmp_path, metrics="open") as api:
         assert api.call("GET", "/metrics", role=None).status == 200
+
+
+# -- under attack --------------------------------------------------------------------------------------------------
+
+
+def test_readers_that_never_read_and_requests_that_never_end_keep_no_other_client_waiting(fresh: Served):
+    head = f"HTTP/1.1\r\nHost: {fresh.host}\r\nAuthorization: Bearer {fresh.secrets['operator']}\r\n"
+    attacks = [
+        f"GET /api/v1/stream {head}\r\n",
+        "GET /api/v1/status HTTP/1.1\r\nHost: 127",
+        f"POST /api/v1/orders {head}Content-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n{{",
+    ]
+    open_sockets = []
+    try:
+        for attack in attacks * 40:
+            made = socket.create_connection(("127.0.0.1", fresh.port), 60)
+            open_sockets.append(made)
+            made.sendall(attack.encode())
+        assert eventually(lambda: len(fresh.server.streams.readers) == 40)
+        assert fresh.get("/status").status == 200
+        assert fresh.post("/orders", {"what": "freeze", "subject": "gpu"}).status == 202
+    finally:
+        for one in open_sockets:
+            one.close()
+    fresh.cluster.live(lambda world, controller: ticks(world, controller, 1))
+    assert eventually(lambda: fresh.get("/status").data["frozen"].keys() == {"gpu"})
+
+
+def test_an_order_that_the_full_disk_refuses_is_reported_and_can_be_repeated(fresh: Served, monkeypatch):
+    def full(*_entries, **_more):
+        raise JournalFull("the disk is full: free some space")
+
+    monkeypatch.setattr(fresh.server.feed.journal, "append", full)
+    order = {"what": "freeze", "subject": "gpu"}, {"Idempotency-Key": "once"}
+    refused = fresh.post("/orders", order[0], headers=order[1])
+    assert (refused.status, refused.problem) == (503, "journal-unavailable")
+    assert "the disk is full: free some space" in refused.data["detail"]
+    assert fresh.get("/status").status == 200
+    monkeypatch.undo()
+    assert fresh.post("/orders", order[0], headers=order[1]).status == 202
+
+
+def eventually(wanted: Callable[[], bool], within: float = 60.0) -> bool:
+    end = time.monotonic() + within
+    while not wanted():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_an_answer_that_a_stopping_server_waits_for_no_longer_is_a_problem_and_no_stack_trace(tmp_path):
+    sent: list[dict] = []
+
+    async def never(scope, receive, send) -> None:
+        await asyncio.Event().wait()
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    async def receive() -> dict:
+        return {"type": "http.request"}
+
+    async def whole() -> None:
+        guard = RequestGuard(never, TokenFile(tmp_path / "tokens"), AccessRules(frozenset()))
+        scope = {"type": "http", "path": "/healthz", "method": "GET", "headers": [(b"host", b"localhost")], "state": {}}
+        asked = asyncio.create_task(guard(scope, receive, send))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asked
+
+    asyncio.run(whole())
+    assert [one.get("status") for one in sent if one["type"] == "http.response.start"] == [503]
+    assert b"The server stops" in sent[-1]["body"]

@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.cli.clusters import Cluster, one_waits, ticks
 from tests.server.served import Served, served
 from windlass.cli.commands.look.top import page
+from windlass.config import read_config
 
 CONFIG = """
 families: {gpu: {max: 5}}
@@ -40,7 +41,7 @@ def api(tmp_path):
 def after_a_pass(api: Served) -> Any:
     """The status after a controller has made a pass."""
     api.cluster.live(lambda world, controller: ticks(world, controller, 1))
-    api.server.feed._look(force=True)
+    api.server.feed.poll(force=True)
     return api.get("/status").data
 
 
@@ -84,6 +85,25 @@ def test_the_name_of_a_family_resumes_groups_of_it_that_were_frozen_one_by_one(a
     assert after_a_pass(api)["frozen"] == {}
 
 
+def test_a_group_that_joins_a_frozen_family_later_is_frozen_with_it(api):
+    api.post("/orders", {"what": "freeze", "subject": "gpu"})
+    after_a_pass(api)
+    newer = "  gpu-new: {family: gpu, resources: {gpu: 8}, price: 1.0, scale_down: {idle_timeout: 60}}\n  cpu:"
+    text = CONFIG.replace("  cpu:", newer)
+    api.cluster.config.write_text(text, encoding="utf-8")
+    api.cluster.world.settings = read_config(text, path=api.cluster.config).settings
+    bought = list(api.cluster.world.bought)
+    api.cluster.world.work.waiting = [*api.cluster.world.work.waiting, "later"]
+    row = next(one for one in after_a_pass(api)["groups"] if one["name"] == "gpu-new")
+    assert (row["frozen_by"], row["next"]["code"]) == ("operator (operator) over http from 127.0.0.1", "FROZEN")
+    assert api.cluster.world.bought == bought
+
+    api.post("/orders", {"what": "resume", "subject": "gpu"})
+    after_a_pass(api)
+    after_a_pass(api)
+    assert [name for name in api.cluster.world.bought if name not in bought and name.startswith("gpu-new")]
+
+
 def test_the_star_resumes_everything(api):
     api.post("/orders", {"what": "freeze", "subject": "gpu"})
     api.post("/orders", {"what": "freeze", "subject": "cpu"})
@@ -111,7 +131,7 @@ def test_what_waits_for_a_frozen_family_is_offered_to_resume_it(api):
 
     api.post("/orders", {"what": "freeze", "subject": "gpu"})
     api.cluster.live(more)
-    api.server.feed._look(force=True)
+    api.server.feed.poll(force=True)
     ways = api.get("/why?name=later").data["demand"]["unblocks"]
     assert [way["change"] for way in ways] == ["resume gpu"]
 

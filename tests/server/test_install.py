@@ -142,7 +142,9 @@ def test_the_wheel_serves_the_dashboard(wheel, tmp_path):
 def test_a_wheel_from_the_sdist_is_the_wheel_from_the_clone(wheel, tmp_path):
     sdist = build(ROOT, tmp_path / "sdist", "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "source", filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.2, which Debian has, does not have it yet
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(tmp_path / "source")
     [source] = (tmp_path / "source").iterdir()
     again = build(source, tmp_path / "again", "wheel")
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:

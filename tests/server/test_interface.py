@@ -21,6 +21,7 @@ from tests.cli.clusters import Cluster, one_waits, ticks
 from tests.server.served import Served, served, two_groups
 from windlass.config.server import Listen
 from windlass.journal import JournalError
+from windlass.server.listener import CannotListen, check_certificate
 from windlass.server.live import feed as feed_module
 from windlass.server.problems import TITLES
 from windlass.server.timing import measure
@@ -163,7 +164,7 @@ def test_a_journal_that_cannot_be_read_is_reported(tmp_path, monkeypatch):
         assert (ready.status, ready.body) == (503, b"the journal cannot be read\n")
 
 
-def test_a_controller_that_leads_and_stands_still_is_not_ready(tmp_path):
+def test_a_leader_that_makes_no_passes_is_not_ready(tmp_path):
     cluster = Cluster(tmp_path, CONFIG)
     cluster.live(one_waits)
     now = [0.0]
@@ -282,6 +283,18 @@ def test_it_serves_over_tls(tmp_path):
         connection.close()
 
 
+def test_files_of_tls_that_cannot_be_used_are_refused_with_their_place(tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    with pytest.raises(CannotListen, match=r"server.tls.cert: .* cannot be read: No such file"):
+        check_certificate(str(cert), str(key))
+    cert.write_text("x")
+    with pytest.raises(CannotListen, match=r"server.tls.key: .* cannot be read: No such file"):
+        check_certificate(str(cert), str(key))
+    key.write_text("y")
+    with pytest.raises(CannotListen, match="are not a certificate and its private key without a password"):
+        check_certificate(str(cert), str(key))
+
+
 # -- metrics -------------------------------------------------------------------------------------------------------
 
 METRICS = """
@@ -298,6 +311,7 @@ windlass_streams windlass_stream_resyncs_total windlass_notifications_total{outc
 
 
 def test_every_metric_is_there_with_its_labels(api: Served):
+    api.get("/status")  # an answer that is counted
     text = api.call("GET", "/metrics").body.decode()
     for wanted in METRICS.split():
         name, _, labels = wanted.rstrip("}").partition("{")

@@ -17,9 +17,10 @@ pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[se
 from tests.cli.clusters import Cluster, ticks
 from windlass.config import read_config
 from windlass.config.server import ALARMS, Webhook
+from windlass.control.report.events import QUARANTINED, EventLine
 from windlass.journal import open_journal
 from windlass.server import notify
-from windlass.server.notify import Notifier
+from windlass.server.notify import Notifier, topics
 
 SECRET = "shared-with-the-receiver"
 
@@ -105,6 +106,16 @@ def notifier(cluster: Cluster, receiver: Receiver, clock, outcomes=None, on=ALAR
     )
     made._write_state()
     return made
+
+
+def test_the_topics_of_an_event_do_not_depend_on_the_words_of_its_sentence():
+    name = "quarantined-breach terminate_failed:"
+    waits = EventLine(0.0, "waiting", "AT_MAX", f"{name} waits: cpu is at its max", (name,))
+    assert topics(waits) == frozenset()
+    kept = EventLine(0.0, "slice", "", "a sentence", ("cpu-1",), state=QUARANTINED)
+    assert topics(kept) == {"breach", "alarm"}
+    failed = EventLine(0.0, "slice", "IDLE", "a sentence", ("cpu-1",), alarm=True, state="terminate_failed")
+    assert topics(failed) == {"terminate_failed", "alarm"}
 
 
 def test_an_alarm_is_posted_signed_and_with_an_id(cluster, receiver):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
 pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
-from tests.cli.clusters import CONFIG, Cluster, one_waits
+from tests.cli.clusters import CONFIG, Cluster, one_waits, ticks
 from tests.cli.terminal import Terminal
 from tests.server.served import served
 from windlass.cli import windlass
@@ -85,7 +86,7 @@ def test_top_watches_a_remote_cluster(api):
     terminal = Terminal(sys.executable, "-m", "windlass", *words)
     try:
         terminal.shows("1 job waits", "AT_MAX", "q end")
-        terminal.press("\n")
+        terminal.press("jjjk\x1b[Bkkkkk\n")
         terminal.shows("Why d", "would help: ")
         terminal.press("q")
         assert terminal.end() == 0
@@ -100,6 +101,37 @@ def test_an_order_from_afar(api):
     done = remotely(api, "freeze", "gpu", role="operator")
     assert done.exit_code == 0
     assert "no controller runs: gpu will be frozen as soon as one does" in " ".join(done.stdout.split())
+
+
+def test_an_order_prints_the_same_from_afar(api):
+    cluster = api.cluster
+
+    def prints(*words: str, undo: Sequence[Sequence[str]] = ()) -> str:
+        here = cluster.run(*words)
+        for one in undo:
+            cluster.run(*one)
+        there = remotely(api, *words, role="operator")
+        assert (here.exit_code, there.exit_code, here.stderr) == (0, 0, there.stderr)
+        assert without_config(here.stdout, api) == without_config(there.stdout, api)
+        return " ".join(here.stdout.split())
+
+    def a_pass() -> None:
+        cluster.live(lambda world, controller: ticks(world, controller, 1))
+        api.server.feed.poll(force=True)
+
+    [first, *_] = sorted(one["id"] for one in api.get("/status").data["slices"])
+    assert "no controller runs: gpu will be frozen" in prints("freeze", "gpu")
+    assert "dear is not frozen" in prints("resume", "dear")
+    prints("freeze", "dear")
+    assert "dear will be resumed" in prints("resume", "dear", undo=[("freeze", "dear")])
+    prints("freeze", "dear")
+    assert f"{first} will be drained" in prints("drain", first)
+    a_pass()
+    assert "gpu is frozen already, by operator (operator)" in prints("freeze", "gpu")
+    assert "dear, gpu will be resumed" in prints("resume", undo=[("freeze", "dear"), ("freeze", "gpu")])
+    assert f"the order to drain {first} will be withdrawn" in prints("drain", "--undo", first)
+    a_pass()
+    assert "nothing is frozen" in prints("resume")
 
 
 def test_a_server_that_is_not_there_is_one_line():

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from windlass.core.model.reasons import WHY_DEMAND_WAITS, WHY_GROUP_PASSED_OVER, Code
+
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = ROOT / "src" / "windlass" / "server" / "static"
 
@@ -45,6 +47,15 @@ def test_the_page_has_no_inline_script_or_style_and_no_address_elsewhere():
             text = path.read_text(encoding="utf-8")
             assert not re.search(r"https?://(?!www\.w3\.org)", text), path
             assert "innerHTML" not in text, path
+
+
+def test_the_page_knows_every_reason_that_can_hold_up_a_job():
+    known = re.search(r"const KINDS = \{(.*?)\};", (STATIC / "format.js").read_text(encoding="utf-8"), re.DOTALL)
+    assert known is not None
+    assert {str(code) for code in WHY_DEMAND_WAITS | WHY_GROUP_PASSED_OVER} <= set(re.findall(r'"([A-Z_]+)"', known[1]))
+    listed = re.search(r"const CODES = \[(.*?)\];", (STATIC / "pages" / "decisions.js").read_text(encoding="utf-8"))
+    assert listed is not None
+    assert re.findall(r'"([A-Z_]+)"', listed[1]) == sorted(Code)
 
 
 def test_every_module_that_is_imported_is_there():

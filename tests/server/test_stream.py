@@ -1,4 +1,4 @@
-"""The stream: patches laid over a status give the next one, and a reader that comes back misses and repeats nothing."""
+"""The stream: patches applied to a status give the next one, and a reader that reconnects misses nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import random
+import re
 import time
 
 import pytest
@@ -16,9 +17,14 @@ pytest.importorskip("prometheus_client", reason="the server is an extra: pip ins
 from tests.cli.clusters import Cluster, ticks
 from tests.server.served import served, two_groups
 from windlass.config import read_config
+from windlass.control import controller as controller_module
 from windlass.control.report import schemas
+from windlass.control.report.rows import duration_unit
+from windlass.core.model.reasons import seconds
 from windlass.journal import open_journal
+from windlass.server.live import feed as feed_module
 from windlass.server.live.feed import Feed, PassMessage
+from windlass.server.live.patches import difference, laid_over
 from windlass.server.live.stream import PLACES, Subscription
 
 CONFIG = two_groups(most=3, idle=30)
@@ -46,7 +52,7 @@ class Story:
                 for number in range(steps):
                     self._happen(world, number)
                     await ticks(world, controller, 1, self.random.choice((0.5, 1.0, 7.0, 20.0)))
-                    feed._look(force=True)
+                    feed.poll(force=True)
                     assert feed.problem is None
                     assert feed.current is not None
                     self.documents.setdefault(feed.current.seq, json.loads(feed.current.body))
@@ -66,7 +72,7 @@ class Story:
             world.cloud.instances.pop(name)
 
 
-def test_a_reader_that_comes_back_anywhere_misses_no_event_and_sees_none_twice(tmp_path):
+def test_a_reader_that_reconnects_misses_no_event_and_sees_none_twice(tmp_path):
     story = Story(tmp_path, 7)
     found: list[Feed] = []
 
@@ -82,14 +88,14 @@ def test_a_reader_that_comes_back_anywhere_misses_no_event_and_sees_none_twice(t
     assert found
 
 
-def test_a_server_that_started_again_goes_on_where_the_reader_was(tmp_path):
+def test_a_restarted_server_continues_where_the_reader_was(tmp_path):
     story = Story(tmp_path, 3)
     seen: list[tuple[int, dict]] = []
     story.live(40, lambda feed: seen.extend((message.seq, {}) for message in feed.messages))
     whole = [one for message in story.messages for one in message.events]
     with open_journal(story.config.journal.location, create=False) as journal:
         feed = story.feed(journal)
-        feed._look(force=True)
+        feed.poll(force=True)
         middle = seen[len(seen) // 2][0]
         found = feed.after(middle)
         assert found is not None
@@ -98,7 +104,46 @@ def test_a_server_that_started_again_goes_on_where_the_reader_was(tmp_path):
         assert caught_up.seq == feed.seq
 
 
-def test_a_reader_that_stops_reading_costs_its_places_and_no_more():
+def test_a_feed_that_fell_behind_compaction_shows_the_state_of_now(tmp_path, monkeypatch):
+    """Compaction keeps some records, so the first one that is missing need not be the next one."""
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 10)
+    story = Story(tmp_path, 5)
+
+    async def whole(world, controller) -> None:
+        with open_journal(story.config.journal.location, create=False) as journal:
+            world.work.waiting = ["a", "b"]
+            await ticks(world, controller, 6)
+            feed = story.feed(journal)
+            feed.poll(force=True)
+            feed.timeline()
+            before = feed.seq
+            for number in range(30):
+                story._happen(world, number)
+                await ticks(world, controller, 1, 10.0)
+            following = next(journal.read(before, limit=1))
+            assert journal.compact(1e12, keep_kinds=["settings"], keep_subjects=[following.subject]) > 0
+            oldest = journal.oldest_state()
+            assert oldest is not None
+            assert oldest[0] > before
+            assert feed.poll()
+            fresh = story.feed(journal)
+            fresh.poll(force=True)
+            shown, right = (json.loads(one.current.body) for one in (feed, fresh) if one.current is not None)
+            for demand in (*shown["demands"], *right["demands"]):
+                del demand["unblocks"]  # they are searched in a thread of their own
+            assert difference(shown, right)[0] == {"set": {}, "gone": {}}
+            assert feed.after(before - 1) is None
+            monkeypatch.setattr(feed_module, "FOLLOWED", 0.0)
+            since, now = world.time - 600, world.time
+            lanes = [
+                [(lane.id, lane.ended) for lane in one.timeline().lanes_between(since, now)] for one in (feed, fresh)
+            ]
+            assert lanes[0] == lanes[1] != []
+
+    story.cluster.live(whole)
+
+
+def test_a_reader_that_stops_reading_costs_only_its_buffer():
     async def slow() -> Subscription:
         reader = Subscription(frozenset({"status", "events"}))
         for number in range(1000):
@@ -109,6 +154,39 @@ def test_a_reader_that_stops_reading_costs_its_places_and_no_more():
     reader = asyncio.run(slow())
     assert reader.lost
     assert not reader.waiting
+
+
+def test_a_message_that_a_reader_has_is_not_sent_again_but_one_about_time_is():
+    async def whole() -> list[tuple[int, int]]:
+        reader = Subscription(frozenset({"status", "events"}))
+        reader.upto = 5
+        for after, seq in ((2, 4), (4, 5), (5, 5), (5, 8)):
+            reader.put(PassMessage(seq, after, 0.0, {"set": {}, "gone": {}}, ()))
+        return [(one.after, one.seq) for one in reader.waiting]
+
+    assert asyncio.run(whole()) == [(5, 5), (5, 8)]
+
+
+def test_at_most_five_messages_are_sent_in_a_second_however_many_passes_there_are(tmp_path):
+    story = Story(tmp_path, 2)
+    sent: list[float] = []
+
+    async def whole(world, controller) -> None:
+        with open_journal(story.config.journal.location, create=False) as journal:
+            feed = story.feed(journal)
+            feed._on_message = lambda _: sent.append(feed._sent[-1])  # not when this thread got to run
+            feed.start()
+            number, deadline = 0, time.monotonic() + 60
+            while len(sent) < 12 and time.monotonic() < deadline:
+                world.work.waiting = [f"job-{number}"]
+                number += 1
+                await ticks(world, controller, 1)
+                await asyncio.sleep(0.01)
+            feed.stop()
+
+    story.cluster.live(whole)
+    assert len(sent) >= 12
+    assert all(later - first >= 0.99 for first, later in zip(sent, sent[5:], strict=False))
 
 
 def test_a_message_comes_over_http_soon_after_its_pass(tmp_path):
@@ -183,3 +261,41 @@ def test_documents_match_their_schemas(tmp_path):
             ("/settings", schemas.SETTINGS),
         ):
             jsonschema.validate(api.get(path).data, schema)
+
+
+def test_a_large_decision_is_not_in_every_message_and_readers_still_have_the_status(tmp_path, monkeypatch):
+    story = Story(tmp_path, 5)
+    waiting = [f"job-{number}" for number in range(feed_module.LARGE_DECISION + 20)]
+    sent: list[bool] = []
+
+    async def whole(world, controller) -> None:
+        with open_journal(story.config.journal.location, create=False) as journal:
+            feed = story.feed(journal)
+            reader: dict = {}
+            for gone in range(6):
+                monkeypatch.setattr(feed_module, "DECISION_EVERY", 1000.0 if gone < 4 else 0.0)
+                world.work.waiting = waiting[gone:]
+                await ticks(world, controller, 1, 1.0)
+                feed.poll(force=True)
+                assert feed.problem is None
+                assert feed.current is not None
+                document = json.loads(feed.current.body)
+                if gone == 0:
+                    reader = document
+                for message in story.messages:
+                    reader = laid_over(reader, message.patch)
+                assert reader["decision"] == document["decision"]
+                assert {one["id"] for one in reader["demands"]} == {one["id"] for one in document["demands"]}
+                sent.append(any("decision" in message.patch["set"] for message in story.messages))
+                story.messages.clear()
+
+    story.cluster.live(whole)
+    assert sent == [False, False, False, False, True, True]
+
+
+def test_a_row_is_made_again_when_its_duration_is_written_in_other_words():
+    words = {duration_unit(amount): re.sub(r"[\d.]+", "#", seconds(amount)) for amount in range(1, 40_000, 7)}
+    assert len(set(words.values())) == len(words) == 4
+    assert all(
+        re.sub(r"[\d.]+", "#", seconds(amount)) == words[duration_unit(amount)] for amount in range(1, 40_000, 11)
+    )

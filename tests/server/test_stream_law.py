@@ -1,4 +1,4 @@
-"""The law of the stream over a simulated day with faults: a status with the patches laid over it is the next status. A
+"""The law of the stream over a simulated day with faults: a status with its patches applied is the next status. A
 reader that is cut off anywhere and comes back misses nothing and sees nothing twice."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.sim.fuzz.random_script import arbitrary_script
 from windlass.sim.run.simulation import Simulation
 
 EVERY = 9
-"""Steps from one comparison with a status made anew to the next; that costs more than everything else here."""
+"""Steps between two comparisons with a freshly built status, which is the most expensive part."""
 KEPT = 8
 """Messages that the feed keeps: a reader that is away for longer is served from the journal."""
 TABLES = {"groups": "name", "slices": "id", "demands": "id"}
@@ -91,7 +91,7 @@ class Day:
                 now=engine.now,
                 on_message=lambda message: self.sent.append((message.seq, message.whole)),
             )
-        self.feed._look(force=True)
+        self.feed.poll(force=True)
         assert self.feed.problem is None
         current = self.feed.current
         assert current is not None
@@ -140,7 +140,7 @@ class Day:
         now = engine.now()
         leader = leader_of(self.journal, now)
         picture = pictured(read_state(self.journal), engine.settings, leader.instant(now))
-        status = Status(engine.settings, leader, picture, now, spent_since(self.journal), current.ways)
+        status = Status(engine.settings, leader, picture, now, spent_since(self.journal), current.unblocks)
         anew = timeless(by_name(json.loads(json.dumps(status.to_dict()))))
         assert timeless(by_name(json.loads(current.body))) == anew
         assert timeless(self.steady.status) == anew

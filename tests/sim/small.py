@@ -1,4 +1,4 @@
-"""Small worlds for the tests of the simulation."""
+"""Small simulations for tests."""
 
 from __future__ import annotations
 

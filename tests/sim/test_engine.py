@@ -42,7 +42,7 @@ def test_hours_pass_in_no_time_and_time_limits_fire():
     assert time.perf_counter() - begun < 1
 
 
-def test_what_can_never_go_on_is_reported():
+def test_a_simulation_that_can_never_continue_is_reported():
     async def stuck() -> None:
         await asyncio.Event().wait()
 
@@ -114,13 +114,13 @@ def test_another_seed_gives_another_run():
 
 
 @pytest.mark.parametrize("fault_set", [name for name in FAULT_SETS if name != "all"])
-def test_every_promise_is_kept_in_every_storm(fault_set):
+def test_every_invariant_holds_in_every_fault_set(fault_set):
     run = simulate(script(faults=FAULT_SETS[fault_set], hours=2.0, settings=settings(GPU)))
     assert run.breaches == ()
     assert run.finished >= 3
 
 
-def test_every_fault_of_the_catalogue_is_in_a_storm_and_strikes():
+def test_every_fault_of_the_catalogue_is_in_a_fault_set_and_occurs():
     assert {fault.kind for fault in FAULT_SETS["all"]} == KINDS
     struck: set[str] = set()
     for seed in range(60):
@@ -164,11 +164,11 @@ def test_a_storm_is_read_from_a_file():
         Fault("quota", 0.5, zones=frozenset({"a"})),
     )
     for wrong, output in (
-        ({}, "a storm is a list"),
+        ({}, "must be a list of faults"),
         ([{"kind": "quotas"}], r"\[0\].kind: choose one of"),
         ([{"kind": "quota", "rate": "often"}], r"\[0\].rate: must be a number"),
         ([{"kind": "quota", "speed": 1}], r"\[0\].speed"),
-        (["gale"], "there is no storm 'gale'"),
+        (["gale"], "there is no set of faults 'gale'"),
     ):
         with pytest.raises(BadFaultSet, match=output):
             fault_set_from(wrong)

@@ -148,7 +148,7 @@ def test_a_program_that_is_older_than_the_journals_tables_writes_nothing_and_sti
     assert handle(store, log, 2).append(notes(1), epoch=1) == 2
 
 
-def test_an_older_one_can_write_no_more_and_the_newer_takes_over_from_where_it_was():
+def test_an_older_version_can_no_longer_write_and_the_newer_one_continues_from_its_state():
     seen: set[int] = set()
     engine = Simulation(script(faults=(Fault("newer-version", 6.0),)))
     engine.watch = lambda one: seen.update(leader.journal.version for leader in one.leaders)
@@ -158,7 +158,7 @@ def test_an_older_one_can_write_no_more_and_the_newer_takes_over_from_where_it_w
     assert len(seen) >= 3
 
 
-def test_an_older_one_started_on_a_newer_journal_refuses_and_the_newer_goes_on():
+def test_an_older_version_refuses_a_newer_journal_and_the_newer_one_continues():
     run = simulate(script(faults=VERSIONS))
     assert (run.breaches, run.finished) == ((), 3)
     assert run.faults["older-version"] >= 3

@@ -1,4 +1,4 @@
-"""The checker can fail: for each invariant a controller, a cloud or a workload with that very bug is caught."""
+"""The checker catches a planted bug for each invariant, in a controller, a cloud or a workload."""
 
 from __future__ import annotations
 
@@ -395,10 +395,10 @@ def test_a_lease_that_never_runs_out_is_caught(monkeypatch):
 @pytest.mark.parametrize("jumping", [False, True])
 def test_a_bill_that_is_not_the_lives_of_the_machines_is_caught(monkeypatch, jumping):
     """A slice goes on costing while it is missing; the accounts and the records agree with each other."""
-    honest = transitions._looked_at
+    honest = transitions._with_observation
 
-    def paying(record, sight, group, policy, now):
-        seen = honest(record, sight, group, policy, now)
+    def paying(record, sight, group, policy, now, *, listed):
+        seen = honest(record, sight, group, policy, now, listed=listed)
         if record.billed_since is not None and seen.billed_since is None and record.state is not State.TERMINATED:
             return replace(seen, billed_since=record.billed_since, bill_from=None)
         return seen
@@ -407,7 +407,7 @@ def test_a_bill_that_is_not_the_lives_of_the_machines_is_caught(monkeypatch, jum
     faults = (Fault("clock-jumps", 2.0, seconds=600),) if jumping else ()
     world = script(settings=slow, faults=faults)
     assert broken(simulate(world)) == set()
-    monkeypatch.setattr(transitions, "_looked_at", paying)
+    monkeypatch.setattr(transitions, "_with_observation", paying)
     run = simulate(world, stop_at_breach=False)
     assert any(breach.invariant == "S14" and "its machine lived" in breach.text for breach in run.breaches)
 
@@ -447,7 +447,7 @@ def test_a_bill_with_a_step_of_the_clock_between_two_leaders_in_it_is_caught(mon
 
 
 @pytest.mark.parametrize("times", [("started_at",), ("ended_at",)])
-def test_a_bill_that_leaves_out_a_time_that_the_cloud_tells_is_caught(monkeypatch, times):
+def test_a_bill_without_a_time_that_the_cloud_reports_is_caught(monkeypatch, times):
     world = script(faults=(Fault("new-missing", seconds=60), Fault("stopped", 20.0, seconds=600)))
     world = replace(world, reports_times=True, confirms_ends=True)
     assert broken(simulate(world)) == set()
@@ -461,3 +461,19 @@ def test_a_bill_that_leaves_out_a_time_that_the_cloud_tells_is_caught(monkeypatc
 
     monkeypatch.setattr(transitions._Folding, "_sight", forgetful)
     assert "S14" in broken(simulate(world))
+
+
+def test_a_bill_without_the_time_in_which_a_list_lost_a_machine_is_caught(monkeypatch):
+    """Idle machines are missing for a minute at a time, and are given up and adopted again."""
+    lossy = script(
+        job("a", 4, 0, 60),
+        settings=settings(
+            replace(GPU, scale_down=ScaleDown(idle_timeout=3000)),
+            policy=replace(QUICK, vanish_timeout=5, unhealthy_timeout=10),
+        ),
+        faults=(Fault("page-lost", 0.3, seconds=60),),
+        hours=2,
+    )
+    assert broken(simulate(lossy)) == set()
+    monkeypatch.setattr(transitions._Folding, "_bill_before", lambda *_: {"seen": True})
+    assert "S14" in broken(simulate(lossy, stop_at_breach=False))

@@ -1,4 +1,4 @@
-"""What a journal tells of its work is what was there, and a model of it comes out as it did."""
+"""The work read from a journal equals the recorded work, and a model of it gives the recorded result."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_what_waited_begins_before_anything_that_was_never_seen():
     assert (found.begun, found.ended, list(found.appeared)) == ({ONE: 2}, {}, [])
 
 
-def test_one_that_ends_and_two_that_begin_are_told_apart_by_what_they_need():
+def test_a_task_that_ends_and_two_that_start_are_distinguished_by_their_needs():
     found = explained({"gpu": 0}, 1, {ONE: 2}, {TWO: 1}, [])
     assert (found.begun, found.ended) == ({ONE: 2}, {TWO: 1})
 
 
-def test_what_was_never_seen_waiting_is_of_a_known_kind_or_else_an_equal_share():
+def test_a_task_that_was_never_seen_waiting_has_a_known_shape_or_an_equal_share():
     assert explained({"gpu": 3000}, 2, {}, {}, [ONE, TWO]).appeared in ([ONE, TWO], [TWO, ONE])
     assert (
         list(explained({"gpu": 1000, "cpu": 4000}, 2, {}, {}, []).appeared) == [amounts({"cpu": 2000, "gpu": 500})] * 2
@@ -114,7 +114,7 @@ def test_work_that_loses_its_machine_is_one_piece_of_work_from_its_first_arrival
     assert sum(one.demand.count for one in found.jobs) == sum(one.demand.count for one in jobs)
     assert work(found.jobs) == pytest.approx(work(jobs), rel=0.05)
     assert [fault.kind for fault in found.odds.faults()] == ["preempted"]
-    assert any("taken away" in one for one in found.told_of(found.settings))
+    assert any("preempted or dies" in one for one in found.all_assumptions(found.settings))
 
 
 def test_what_still_runs_or_waits_when_the_journal_ends_is_reported():
@@ -123,7 +123,7 @@ def test_what_still_runs_or_waits_when_the_journal_ends_is_reported():
     Simulation(replace(story, hours=0.5), journal=journal, thorough=False, to_the_end=False).run()
     found = recording_of(journal)
     assert found is not None
-    output = " ".join(found.told_of(found.settings))
+    output = " ".join(found.all_assumptions(found.settings))
     assert "still ran when the journal ends" in output
     assert "still waited when the journal ends" in output
     assert (found.happened.tasks, found.happened.waiting) == (42, 18)
@@ -166,7 +166,7 @@ def test_from_an_instant_on_it_gives_what_came_after(tmp_path, monkeypatch, save
 # -- the model -----------------------------------------------------------------------------------------------------
 
 
-def test_a_model_of_the_recorded_settings_comes_near_to_what_happened():
+def test_a_model_of_the_recorded_settings_is_close_to_the_recording():
     found = told_by(day(*busy_day(), faults=(Fault("stock-out", 0.5),), seed=4))
     truth, model = found.happened, modelled(found, found.settings)[0]
     assert model.dollars == pytest.approx(truth.dollars, rel=0.06)

@@ -1,4 +1,4 @@
-"""Stock over time: preemptible machines can be had, and are taken back, as somebody recorded it."""
+"""Stock over time: preemptible machines are available and preempted as in a recording."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_group_without_a_zone_is_bought_where_there_is_stock_and_one_with_a_zo
         run(jobs, *zones, changes=("spot.settings={zone: c}",))
 
 
-def test_a_zone_is_sold_without_a_recording_too(jobs):
+def test_a_zone_without_a_recording_is_always_available(jobs):
     assert run(jobs, changes=("*.settings={zone: c}",)).finished == 4
 
 

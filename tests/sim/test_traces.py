@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Path:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_come_in_their_order_from_zero_on_and_what_never_ended_is_counted(trace):
+def test_jobs_are_sorted_by_arrival_from_zero_and_those_without_an_end_are_counted(trace):
     found = read_trace(trace)
     assert [(job.id, job.arrives, job.duration) for job in found.jobs] == [
         ("job-a", 0, 3600),
@@ -147,13 +147,22 @@ def test_the_command_prints_the_numbers_and_draws_a_picture(trace, config, tmp_p
     )
     assert done.exit_code == 0, done.output
     assert "3 of 3 finished, 1 left out" in done.output
-    assert "killed by us           0 tasks" in done.output
+    assert "ended by Windlass      0 tasks" in done.output
     page = ET.fromstring(picture.read_text().replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
     assert len(page.findall(".//svg")) == 3
     assert len(page.findall(".//polygon")) == 7
 
 
-def test_a_faulty_cloud_makes_it_dearer_and_kills_nothing(trace, config):
+def test_a_comparison_that_costs_nothing_has_a_picture(trace, config, tmp_path):
+    picture = tmp_path / "frontier.html"
+    arguments = ["compare", str(config), "--trace", str(trace), "--picture", str(picture)]
+    config.write_text(config.read_text().replace("price: 2.0", "price: 0").replace("price: 0.4", "price: 0"))
+    done = CliRunner().invoke(windlass, arguments)
+    assert done.exit_code == 0, done.output
+    assert "<svg" in picture.read_text()
+
+
+def test_a_faulty_cloud_makes_it_more_expensive_and_kills_nothing(trace, config):
     done = CliRunner().invoke(
         windlass, ["simulate", str(config), "--trace", str(trace), "--faults", "boot", "--seed", "3", "--json"]
     )
@@ -161,9 +170,19 @@ def test_a_faulty_cloud_makes_it_dearer_and_kills_nothing(trace, config):
     assert json.loads(done.output)["killed_by_us"] == 0
 
 
+def test_a_trace_may_have_the_line_ends_of_any_system(tmp_path):
+    file = tmp_path / "old.csv"
+    file.write_bytes(JOBS.replace("\n", "\r").encode())
+    assert [job.id for job in read_trace(file).jobs] == ["job-a", "job-b", "job-c"]
+
+
 def test_a_wrong_trace_or_change_is_one_line_and_status_1(trace, config, tmp_path):
+    endless = tmp_path / "endless.csv"
+    endless.write_text(HEAD + "x" * 200_000 + "\n")
     for arguments, says in (
         (["--trace", str(tmp_path / "none.csv")], "cannot be read"),
+        (["--trace", str(endless)], "line 2 cannot be read"),
+        (["--trace", str(trace), "--picture", str(tmp_path)], "cannot be written: Is a directory"),
         (["--trace", str(trace), "--set", "gpu.maxx=1"], "did you mean max?"),
     ):
         done = CliRunner().invoke(windlass, ["simulate", str(config), *arguments])
@@ -186,7 +205,7 @@ def test_policies_stand_side_by_side_with_the_bound(trace, config, tmp_path):
     )
 
 
-def test_every_policy_of_a_comparison_looks_at_the_same_interval(trace, config, tmp_path):
+def test_every_policy_of_a_comparison_plans_at_the_same_interval(trace, config, tmp_path):
     slow = tmp_path / "slow.yaml"
     slow.write_text("policy: {evaluation_interval: {min: 300, max: 300}}\n")
     done = CliRunner().invoke(
@@ -199,7 +218,7 @@ def test_every_policy_of_a_comparison_looks_at_the_same_interval(trace, config, 
     assert {"wait_p50", "wait_p95"} <= output["slow"].keys()
 
 
-def test_a_job_id_that_stands_twice_is_two_jobs_and_the_reader_is_warned(tmp_path):
+def test_a_duplicate_job_id_is_two_jobs_with_a_warning(tmp_path):
     file = tmp_path / "twice.csv"
     rows = "a,0,5,1,1,1,0,,0\na,1,7,1,1,1,0,,0\na-2,2,9,1,1,1,0,,0\n"
     file.write_text(HEAD + rows, encoding="utf-8")

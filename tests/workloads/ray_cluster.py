@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import secrets
 import subprocess
 import sys
@@ -18,28 +17,31 @@ from typing import Any, TypeVar
 import yaml
 from click.testing import CliRunner
 
-from tests.workloads.ray_stage import MARK, STARTING, Driver, RayHead
+from tests.workloads.ray_stage import MARK, PATIENT, STARTING, Driver, RayHead
 from windlass.cli import windlass
 from windlass.control.report.current import read_state
 from windlass.control.state.fleet import SliceRecord
 from windlass.journal import open_journal
+from windlass.scenario.durations import parse_duration
 from windlass.workloads.ray.gcs import Gcs
 
 T = TypeVar("T")
 
-GAVE_UP = " lost: a host of it died before it joined"
+GAVE_UP = " lost: one of its hosts died before it joined"
+GIVING_UP = 25.0
+"""Seconds that a start must have taken to be one that `ray start` gave up: it does so after 30 s."""
 ALIVE = ("queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining")
 
 
 def group(cpu: int = 2, *, zone: str = "z1", idle: str = "3s", **more: Any) -> dict[str, Any]:
-    """A group of workers, as a configuration has it."""
+    """Return the configuration of a group of workers."""
     resources = {"cpu": cpu, "memory": "300M", **more.pop("resources", {})}
     scale_down = {"idle_timeout": idle}
     return {"resources": resources, "labels": {"zone": zone}, "max": 4, "price": 0.10, "scale_down": scale_down, **more}
 
 
 class Scaled:
-    """A head, a driver on it, and controllers in processes of their own. Other tests may use the same head later."""
+    """A head, a driver on it, and controllers in their own processes. Other tests may use the same head later."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Scaled:
         return self._driver
 
     def write(self, groups: Mapping[str, Any] | None = None, **workload: Any) -> None:
-        """Write the configuration. A controller that runs reads it by itself."""
+        """Write the configuration. A running controller reads it without a restart."""
         self.groups = dict(groups or self.groups)
         data = {
             "leader": {"lease": "4s"},
@@ -117,7 +119,7 @@ class Scaled:
         controller.wait(10)
 
     def stop(self) -> None:
-        """End the controllers and all that they have bought."""
+        """End the controllers and everything that they have bought."""
         for controller in self.controllers:
             controller.terminate()
         for controller in self.controllers:
@@ -137,13 +139,13 @@ class Scaled:
         if mine:
             self.ask(unregister)
 
-    # -- what the head says -------------------------------------------------------------------------------------------
+    # -- the head -----------------------------------------------------------------------------------------------------
 
     def ask(self, question: Callable[[Gcs], Awaitable[T]]) -> T:
         """Ask the GCS."""
 
         async def whole() -> T:
-            gcs = Gcs(self.head.address, token=self.head.token, tls=self.head.tls)
+            gcs = Gcs(self.head.address, token=self.head.token, tls=self.head.tls, timeout=PATIENT)
             try:
                 return await question(gcs)
             finally:
@@ -151,10 +153,10 @@ class Scaled:
 
         return asyncio.run(whole())
 
-    # -- what Windlass says -------------------------------------------------------------------------------------------
+    # -- Windlass -----------------------------------------------------------------------------------------------------
 
     def windlass(self, *words: str) -> str:
-        """Run a command in this process: to start Python for each look takes a second of a busy machine."""
+        """Run a command in this process: starting Python each time takes a second on a busy machine."""
         changed = {key: value for key, value in self.environment.items() if os.environ.get(key) != value}
         done = CliRunner().invoke(windlass, [*words, "-c", str(self.file)], env=changed)
         return done.output
@@ -167,7 +169,7 @@ class Scaled:
         return [one for one in self.status()["slices"] if not states or one["state"] in states]
 
     def record(self, slice_id: str) -> SliceRecord:
-        """Return what the journal has of a slice that is not gone."""
+        """Return the record of a slice that has not ended."""
         journal = open_journal(str(self.home / "journal.db"))
         try:
             return read_state(journal).fleet.slices[slice_id]
@@ -178,22 +180,32 @@ class Scaled:
         return (self.home / "run.log").read_text(encoding="utf-8")
 
     def launched(self) -> int:
-        """Return for how many slices a provider was ever asked. What was queued and cancelled is not among them, and
-        neither is a start that Ray gave up: on a very busy machine `ray start` does so after 30 s."""
-        return len(self._that(" requesting: ") - self._that(GAVE_UP))
+        """Return how many slices were requested from a provider, without starts that `ray start` gave up. Slices that
+        were queued and cancelled were not requested."""
+        return len(self._first(" requesting: ").keys() - self.given_up())
 
     def lost(self) -> set[str]:
-        """Return the slices that were lost after they had joined."""
-        return self._that(" lost: ") - self._that(GAVE_UP)
+        """Return the slices that were lost, without starts that `ray start` gave up."""
+        return set(self._first(" lost: ")) - self.given_up()
 
-    def _that(self, text: str) -> set[str]:
-        """Return the slices of which an event says this."""
+    def given_up(self) -> set[str]:
+        """Return the slices whose `ray start` gave up, as it does after 30 s on a machine that is too busy. A host that
+        ended earlier is not among them."""
+        asked = self._first(" requesting: ")
+        return {name for name, at in self._first(GAVE_UP).items() if at - asked.get(name, at) > GIVING_UP}
+
+    def _first(self, text: str) -> dict[str, float]:
+        """Return the slices that have an event with this text, and when each had it first."""
         events = [json.loads(line) for line in self.windlass("events", "--limit", "100000", "--json").splitlines()]
-        found = [one for one in events if one["kind"] == "slice" and text in one["text"]]
-        return {name for one in found for name in one["subjects"]}
+        found: dict[str, float] = {}
+        for one in events:
+            if one["kind"] == "slice" and text in one["text"]:
+                for name in one["subjects"]:
+                    found[name] = min(one["at"], found.get(name, one["at"]))
+        return found
 
     def assert_bought(self, slices: int) -> None:
-        """So many machines were bought until now, and not one more."""
+        """Assert that exactly so many machines were bought until now, and one more for each start that was given up."""
         found = self.launched()
         assert found == slices, f"{found} machines were bought, not {slices}:\n{self.log()[-5000:]}"
 
@@ -216,19 +228,29 @@ class Scaled:
         """Wait until the controllers have written a text."""
         self.eventually(lambda: text in self.log(), every=0.02)
 
-    def configured(self, groups: int) -> None:
-        """Wait until the controller works with the configuration as it is written now, which has so many groups."""
-        wanted = re.compile(rf"settings\b.*\b{groups} groups?\b")
-        times = 1 + (len(self.groups) == 1)  # the first configuration has one group
-        self.eventually(lambda: len(wanted.findall(self.log())) >= times)
+    def reconfigure(self, groups: Mapping[str, Any]) -> None:
+        """Write other groups, and wait until the controller uses them."""
+        self.write(groups)
+        wanted = {name: parse_duration(one["scale_down"]["idle_timeout"]) for name, one in groups.items()}
+        self.eventually(self._idle_timeouts, lambda found: found == wanted)
+
+    def _idle_timeouts(self) -> dict[str, float | None]:
+        """Return the groups that the controller uses, with their idle timeouts."""
+        journal = open_journal(str(self.home / "journal.db"))
+        try:
+            used = list(read_state(journal).settings.values())  # none before the first pass
+        finally:
+            journal.close()
+        rules = {one.group.name: one.group.scale_down for settings in used for one in settings.groups}
+        return {name: rule.idle_timeout if rule is not None else None for name, rule in rules.items()}
 
     def stays(self, seconds: float, look: Callable[[], object], wanted: object) -> None:
-        """Look again and again for so long: it stays as it is."""
+        """Assert for so many seconds that nothing changes."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             assert look() == wanted
             time.sleep(0.5)
 
     def emptied(self) -> None:
-        """Wait until nothing that was bought is left at work or coming."""
+        """Wait until every slice has ended or is being terminated."""
         self.eventually(lambda: self.slices(*ALIVE), lambda found: not found)

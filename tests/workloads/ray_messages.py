@@ -1,4 +1,4 @@
-"""Messages of real Ray heads, as they were recorded, and small ones made by hand."""
+"""Recorded messages of real Ray heads, and functions that make small ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Real Ray heads, drivers and workers for tests, each in processes of their own that end by their process id.
+"""Real Ray heads, drivers and workers for tests; each is a process that is ended by its process id.
 
-Ray's own programs come from the environments that ``make`` sets up: ``RAY_OLD`` and ``RAY_NEW`` are the ``bin``
-directories of ray 2.48 and of the newest. ``ray stop`` is never used: it ends every Ray process of the machine.
+``RAY_OLD`` and ``RAY_NEW`` are the ``bin`` directories of ray 2.48 and of the newest; ``make`` installs both. ``ray
+stop`` is never used: it ends every Ray process of the machine.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ HEAD = "head-0"
 MARK = "WINDLASS_TEST_RAY"
 """Set in the environment of every process of a stage: raylets and workers inherit it."""
 STARTING = 300.0
-"""Seconds for which tests wait: a worker takes 5 s to join, and on a very busy machine several starts of 30 s."""
+"""Seconds for which tests wait: a worker joins in 5 s, but on a very busy machine after several starts of 30 s."""
+
+
+PATIENT = 60.0
+"""Seconds for which tests wait for the answer of a head: it may take longer than usual on a very busy machine."""
 
 
 def programs(which: str) -> Path:
-    """The ``bin`` directory of one of the two versions; skips the test where it is missing."""
+    """Return the ``bin`` directory of a version; skip the test where it is missing."""
     found = os.environ.get(which)
     if not found or not (Path(found) / "ray").exists():
         pytest.skip(f"{which} does not name a bin directory with ray; `make ray-environments` makes it and names it")
@@ -59,10 +63,18 @@ def free_port() -> int:
 class RayHead:
     """A head without Ray's own autoscaler."""
 
-    def __init__(self, which: str, *, port: int = 0, cpus: int = 0, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        which: str,
+        *,
+        host: str = HOST,
+        port: int = 0,
+        cpus: int = 0,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.bin = programs(which)
-        self.port = port or free_port()
-        self.address = f"{HOST}:{self.port}"
+        self.host, self.port = host, port or free_port()
+        self.address = f"{host}:{self.port}"
         self.mark = secrets.token_hex(8)
         self.cpus = cpus
         self.directory = Path(tempfile.mkdtemp(prefix="wr", dir="/tmp"))
@@ -93,7 +105,7 @@ class RayHead:
             "--block",
             f"--num-cpus={self.cpus}",
             f"--port={self.port}",
-            f"--node-ip-address={HOST}",
+            f"--node-ip-address={self.host}",
             "--no-monitor",
             "--include-dashboard=false",
             "--object-store-memory=100000000",
@@ -106,7 +118,7 @@ class RayHead:
             )
         deadline = time.monotonic() + STARTING
         while time.monotonic() < deadline:
-            with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
+            with suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
                 return self
             assert self.process.poll() is None, (self.directory / "head.log").read_text(encoding="utf-8")
             time.sleep(0.1)
@@ -119,7 +131,7 @@ class RayHead:
                 os.kill(pid, which)
 
     def crash(self) -> None:
-        """End every process of the head itself; workers and controllers live on."""
+        """End every process of the head; workers and controllers go on."""
         while left := [pid for pid in self.processes() if f"RAY_CLOUD_INSTANCE_ID={HEAD}\0".encode() in _environ(pid)]:
             for pid in left:
                 with suppress(OSError):
@@ -139,8 +151,8 @@ class RayHead:
             host.poll()
 
     async def end_all_nodes(self) -> None:
-        """End every node but the head, also one of which only the GCS knows."""
-        gcs = Gcs(self.address, token=self.token, tls=self.tls)
+        """End every node but the head, also those that only the GCS lists."""
+        gcs = Gcs(self.address, token=self.token, tls=self.tls, timeout=PATIENT)
         try:
             alive = [one for one in await gcs.nodes() if one.state == 0 and one.instance_id != HEAD]
             self.end_nodes([one.instance_id for one in alive])
@@ -150,8 +162,8 @@ class RayHead:
             await gcs.close()
 
     async def is_free(self, within: float) -> bool:
-        """Whether nothing waits, runs or lives on the cluster any more, within so many seconds."""
-        gcs = Gcs(self.address, token=self.token, tls=self.tls)
+        """Return whether nothing waits and nothing runs on the cluster within so many seconds."""
+        gcs = Gcs(self.address, token=self.token, tls=self.tls, timeout=PATIENT)
         try:
             deadline = time.monotonic() + within
             while _has_work(await gcs.resource_state()) or any(one.state != DEAD_ACTOR for one in await gcs.actors()):
@@ -163,7 +175,7 @@ class RayHead:
         return True
 
     def processes(self) -> list[int]:
-        """Every process that was started here, the head's, the workers' and the drivers'."""
+        """Return every process of the head, its workers and its drivers."""
         return marked(self.mark)
 
     def stop(self) -> None:
@@ -180,7 +192,7 @@ class RayHead:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def status(self, *words: str) -> str:
-        """What ``ray status`` prints."""
+        """Return what ``ray status`` prints."""
         done = subprocess.run(
             [self.ray, "status", f"--address={self.address}", *words],
             env=self.environment,
@@ -235,7 +247,7 @@ class Driver:
         self._answer("READY")
 
     def run(self, code: str) -> object:
-        """Run statements in the driver; what they assign to ``result`` comes back."""
+        """Run statements in the driver, and return what they assign to ``result``."""
         self.send(code)
         return self.answer()
 
@@ -255,7 +267,7 @@ class Driver:
         return line
 
     def said(self) -> str:
-        """What it has printed."""
+        """Return what it has printed."""
         return self.output.read_text(encoding="utf-8", errors="replace")
 
     def close(self) -> None:
@@ -286,7 +298,7 @@ class SharedHeads:
 
     def clear(self, which: str, *, nodes: bool) -> None:
         """Remove what a test has left: tasks, actors, placement groups, requests; with ``nodes`` also all nodes but
-        the head. Their driver is replaced, which ends its job; a head that does not get rid of it is replaced too."""
+        the head. To remove it, the driver is replaced, which ends its job; if that is not enough, so is the head."""
         if which not in self._started:
             return
         head, driver = self._started[which]
@@ -304,7 +316,7 @@ class SharedHeads:
             self.end(which)
 
     def end(self, which: str) -> None:
-        """End the head of a version: the next test that asks for it gets a fresh one, which remembers no node."""
+        """End the head of a version. The next test that needs it gets a fresh one."""
         if which in self._started:
             head, driver = self._started.pop(which)
             driver.close()
@@ -349,27 +361,34 @@ def _command(pid: int) -> str:
 
 
 class RayStage:
-    """The workload under test on a head that other tests share; hosts join as the workload says.
+    """The workload under test on a shared head; hosts join with the command of the workload.
 
-    Every stage has a group of its own, so that nodes of earlier stages are not taken for its own. A node that an
-    earlier stage has left idle joins again under another name: to start one takes seconds.
+    Every stage has its own group, so that it does not take nodes of earlier stages for its own. A node that an earlier
+    stage has left idle is used again under another name, because a start takes seconds.
     """
 
     _number = 0
     left_nodes: ClassVar[dict[str, list[str]]] = {}
     """Instance ids of idle nodes that are left, by the address of their head."""
 
-    def __init__(self, head: RayHead, driver: Driver, **options: Any) -> None:
+    def __init__(self, head: RayHead, driver: Driver | None = None, **options: Any) -> None:
+        """``driver``: by default its own, because the newest Ray keeps a cancelled task now and then and runs it later;
+        it ends with its job. Ray 2.48 counts nodes as busy for a while after a job has ended."""
         RayStage._number += 1
         self.name = f"g{RayStage._number}"
-        self.head, self.driver = head, driver
+        self.head, self.driver, self.own = head, driver, driver is None
         self.directory = head.directory / self.name
         self.directory.mkdir()
         resources = amounts({"cpu": 1000, "memory": 300_000_000, "object_store_memory": 80_000_000 * 1000})
         group = Group("g", resources, max=9)
         self.names: dict[str, str] = {}
         self.workload = RayWorkload(
-            head.address, (group, replace(group, name=self.name)), ray=head.ray, names=lambda: self.names, **options
+            head.address,
+            (group, replace(group, name=self.name)),
+            ray=head.ray,
+            names=lambda: self.names,
+            gcs=Gcs(head.address, timeout=PATIENT),
+            **options,
         )
         self.left = self.left_nodes.setdefault(head.address, [])
         self.gates = 0
@@ -392,6 +411,8 @@ class RayStage:
         return {node.slice_id for node in (await self.workload.observe()).nodes}
 
     async def submit(self, tasks: int) -> None:
+        if self.driver is None:
+            self.driver = await asyncio.to_thread(self.head.driver)
         await self._end(self.left)
         view = await self.workload.observe()
         ending = {one.slice_id for one in view.acknowledged}
@@ -408,11 +429,11 @@ class RayStage:
         return list(self.directory.glob("*.started"))
 
     async def _starts(self) -> int:
-        """A node is busy before the process of its task is up; the tasks here have begun."""
+        """Return how many tasks have begun: a node is busy before the process of its task has started."""
         return len(self._started())
 
     async def finish(self) -> None:
-        """Open the gate of every task that stands at one."""
+        """Open the gate of every running task."""
         for node in (await self.workload.observe()).nodes:
             if node.tasks:
                 gate = await eventually(self._gate, within=STARTING)
@@ -434,14 +455,16 @@ class RayStage:
         await asyncio.sleep(0.3)  # longer than a poll; the cluster lives in real time
 
     async def break_off(self) -> None:
-        """Cancel what waits and runs. Idle nodes are left to the next stage; all others end."""
-        await asyncio.to_thread(self.driver.run, _CANCEL)
-        gcs = Gcs(self.head.address)
+        """End what waits and runs. Idle nodes are left to the next stage; all others end."""
+        gcs = Gcs(self.head.address, timeout=PATIENT)
         try:
+            if self.driver is not None:
+                await asyncio.to_thread(self.driver.run, _CANCEL)
+            if self.driver is not None and self.own:
+                await asyncio.to_thread(self.driver.close)
             try:
                 state = await eventually(gcs.resource_state, self._is_calm, within=20)
-            except AssertionError:
-                # Ray keeps a cancelled request now and then. Before the next test the driver, or the head, is replaced.
+            except AssertionError:  # before the next test the shared driver, or the head, is replaced
                 state = await gcs.resource_state()
         finally:
             await gcs.close()
@@ -460,7 +483,7 @@ class RayStage:
         gone = set(instances)
         instances.clear()
         self.head.end_nodes(gone)
-        gcs = Gcs(self.head.address)
+        gcs = Gcs(self.head.address, timeout=PATIENT)
         try:
             for info in await gcs.nodes():
                 if info.instance_id in gone and info.state == 0:

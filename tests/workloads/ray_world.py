@@ -1,7 +1,7 @@
-"""A Ray cluster in memory, on the clock of a test, with a point to die before and after each call to its GCS.
+"""A Ray cluster in memory, on the clock of a test, where the controller can be killed before and after each call.
 
-Machines come from the clouds of ``tests.control.worlds``. Each that runs becomes a node a moment later. Tasks wait at
-the head's raylet; the GCS pulls what waits there once a second, so its counts are as old as those of a real head.
+Machines come from the clouds of ``tests.control.worlds``; a running machine becomes a node after ``JOINING`` seconds.
+Tasks wait at the head's raylet; the GCS pulls them once a second, so its counts are as old as those of a real head.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORKER = Group("worker", (("cpu", 2000),), 4, scale_down=ScaleDown(idle_timeout=
 SETTINGS = Settings((SoldGroup(WORKER, "cloud"),), policy=Policy(vanish_timeout=0))
 CPUS = 2
 JOINING = 2.0
-"""Seconds from a machine that runs to a node that has joined."""
+"""Seconds from a running machine to a node that has joined."""
 HEAD = "head:1"
 
 
@@ -64,6 +64,8 @@ class FakeHead:
         self.changing: list[tuple[str, str]] = []
         """Calls that change something: the method, and the holder of the controller that made it."""
         self.reported: list[int] = []
+        self.deadlines: list[int] = []
+        """Of drains with work on the node, in milliseconds; 0: none."""
         self._seen_running: dict[str, float] = {}
         self._pulled: tuple[float, int] = (0.0, 0)
 
@@ -187,6 +189,8 @@ class FakeHead:
         idle = request.reason == IDLE_TERMINATION
         if idle and node.running and not node.drain:
             return wire.DrainNodeReply(is_accepted=False, rejection_reason_message="no longer idle")
+        if not idle:
+            self.deadlines.append(request.deadline_timestamp_ms)
         if node.drain is None:
             node.drain = (DRAINED_IDLE if idle else DRAINED_PREEMPTED, request.reason_message)
         return wire.DrainNodeReply(is_accepted=True)

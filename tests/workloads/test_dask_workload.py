@@ -173,7 +173,7 @@ def test_the_count_is_right_after_tasks_that_fail_are_cancelled_or_depend_on_eac
     on_stage(tmp_path, test)
 
 
-def test_with_a_target_nodes_are_wanted_for_as_many_as_must_run_at_once(tmp_path):
+def test_with_a_target_nodes_are_bought_for_the_tasks_that_must_run_at_once(tmp_path):
     """Dask takes tasks that never ran for half a second long: a hundred are through in five seconds on ten threads."""
 
     async def test(stage):
@@ -190,7 +190,7 @@ def test_with_a_target_nodes_are_wanted_for_as_many_as_must_run_at_once(tmp_path
     on_stage(tmp_path, test)
 
 
-def test_tasks_that_a_client_sweeps_away_with_a_restart_wait_no_more(tmp_path):
+def test_tasks_that_a_client_clears_with_a_restart_stop_waiting(tmp_path):
     async def test(stage):
         await stage.submit(3, resources={"GPU": 1})
         await seen(stage, lambda view: waiting(view) == {"gated:GPU=1": 3})
@@ -391,7 +391,7 @@ def test_another_python_is_reported_with_both_versions(tmp_path):
 
 def test_an_onlooker_leaves_nothing_behind(tmp_path):
     async def test(stage):
-        onlooker = DaskWorkload(stage.scheduler.address, look_only=True)
+        onlooker = DaskWorkload(stage.scheduler.address, read_only=True)
         await stage.submit(2)
         await eventually(onlooker.observe, lambda view: waiting(view) == {"gated": 2})
         assert PLUGIN not in stage.scheduler.plugins
@@ -402,7 +402,7 @@ def test_an_onlooker_leaves_nothing_behind(tmp_path):
     on_stage(tmp_path, test)
 
 
-def test_a_scheduler_that_wants_certificates_gets_them(tmp_path):
+def test_a_scheduler_that_requires_certificates_gets_them(tmp_path):
     [made] = make_credentials("dask")
     files = {"ca_file": made.authority, "cert": made.certificate, "key": made.key}
     for name, text in files.items():

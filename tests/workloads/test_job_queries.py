@@ -74,7 +74,7 @@ def test_a_task_of_a_cancelled_job_that_would_wait_again_is_cancelled_instead(qu
     assert queue.claim(other) == []
 
 
-def test_a_finished_job_stays_as_it_is_when_it_is_cancelled(queue, queries):
+def test_cancelling_a_finished_job_changes_nothing(queue, queries):
     queue.submit("a", ["true"], CPU, 1)
     place = queue.join("s/0", "s", {"cpu": 1000}, {})
     queue.report(place, queue.claim(place)[0].number, 0)

@@ -291,7 +291,7 @@ def test_a_task_dies_with_its_agent_even_if_the_guard_was_killed_before(tmp_path
     on(tmp_path, test)
 
 
-def test_an_agent_that_comes_back_after_a_kill_takes_its_place_again(tmp_path):
+def test_an_agent_that_is_restarted_after_a_kill_continues_as_its_node(tmp_path):
     async def test(world: World):
         world.submit_blocked("a")
         await world.join_slice("s-1")

@@ -149,7 +149,7 @@ def test_a_gang_does_not_start_on_a_cordoned_node(stage: Stage) -> None:
     stage.end("a")
     assert stage.turn("a") == []
     assert stage.counts("gang") == (6, 0, 0)
-    assert [fence for fence in stage.queue.look().fences if fence[0] == "b"] == [("b", 1, 0)]
+    assert [fence for fence in stage.queue.observe().fences if fence[0] == "b"] == [("b", 1, 0)]
 
 
 def test_a_gang_that_loses_a_node_is_ended_and_waits_again_as_a_whole(stage: Stage) -> None:
@@ -161,9 +161,9 @@ def test_a_gang_that_loses_a_node_is_ended_and_waits_again_as_a_whole(stage: Sta
     assert stage.counts("gang") == (0, 2, 0)
     stage.queue.forget(["b"])
     assert len(stage.queue.commands(stage.nodes["a"]).claims) == 1
-    assert stage.queue.look().waiting == [], "it is no demand before all of it waits"
+    assert stage.queue.observe().waiting == [], "it is no demand before all of it waits"
     stage.end("a", None)
-    [waiting] = stage.queue.look().waiting
+    [waiting] = stage.queue.observe().waiting
     assert (waiting.job, waiting.tasks, waiting.gang) == ("gang", 2, True)
     stage.join("c")
     stage.turn("a")
@@ -204,12 +204,12 @@ def test_a_gang_is_not_tried_again_member_by_member(stage: Stage) -> None:
         stage.queue.submit("gang", ["true"], SMALL, 3, 2, gang=True)
 
 
-def test_a_node_in_trouble_claims_nothing_until_it_is_well(stage: Stage) -> None:
+def test_an_unhealthy_node_claims_nothing_until_it_is_healthy(stage: Stage) -> None:
     stage.join("n")
     stage.submit("a")
     stage.queue.set_trouble(stage.nodes["n"], "no room on the disk")
     assert stage.turn("n") == []
-    assert stage.queue.look().nodes[0].trouble == "no room on the disk"
+    assert stage.queue.observe().nodes[0].trouble == "no room on the disk"
     stage.queue.set_trouble(stage.nodes["n"], "")
     assert stage.turn("n") == ["a"]
 

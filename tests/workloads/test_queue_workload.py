@@ -161,7 +161,7 @@ def test_how_long_a_node_is_idle_is_in_the_file_and_outlives_every_process(tmp_p
     run(test())
 
 
-def test_a_group_that_comes_with_a_new_configuration_can_be_joined(tmp_path):
+def test_a_group_of_a_new_configuration_can_be_joined(tmp_path):
     workload = QueueWorkload(tmp_path, (ONE,))
     with pytest.raises(WorkloadError, match="there is no group four; there are g"):
         workload.join("s-1", "four", 0)
@@ -228,7 +228,7 @@ def test_a_task_that_was_put_back_has_all_its_retries(tmp_path):
         assert counts(queue, "a") == after
 
 
-def test_the_word_of_a_node_that_was_forgotten_counts_for_nothing(tmp_path):
+def test_the_report_of_a_forgotten_node_is_ignored(tmp_path):
     queue = Queue(tmp_path)
     queue.submit("a", ["true"], CPU)
     lost = node(queue, "s-1")
@@ -252,7 +252,7 @@ def test_two_agents_cannot_have_the_same_node(tmp_path):
         node(queue, "s-1")
 
 
-def test_a_cordon_that_stands_is_not_evicted_by_an_older_or_a_voided_epoch(tmp_path):
+def test_a_current_cordon_is_not_evicted_by_an_older_or_a_voided_epoch(tmp_path):
     queue = Queue(tmp_path)
     place = node(queue, "s-1")
     queue.cordon("s-1", 2)
@@ -274,7 +274,7 @@ AMOUNTS = st.fixed_dictionaries(
 
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=12), st.sampled_from([1000, 2000, 4000]))
-def test_a_node_takes_what_the_planner_says_it_can_take(needs, devices):
+def test_a_node_accepts_the_tasks_that_the_planner_places_on_it(needs, devices):
     kinds = Kinds.of(("cpu", "gpu"))
     planners = PlannersRoom.fresh(kinds, np.array([[8000, devices]]))
     room = NodeRoom(amounts({"cpu": 8000, "gpu": devices}), [])
@@ -340,7 +340,7 @@ async def refused(directory: Path) -> str:
     return str(error)
 
 
-def test_a_file_that_is_no_queue_is_reported_so_and_left_as_it_is(tmp_path):
+def test_a_file_that_is_no_queue_is_reported_and_not_changed(tmp_path):
     (tmp_path / "queue.db").write_text("notes of somebody, long enough to be read as a header" * 100)
     assert "no queue" in run(refused(tmp_path))
     assert (tmp_path / "queue.db").read_text().startswith("notes")
@@ -527,7 +527,7 @@ def test_a_job_of_100_000_tasks_is_submitted_and_looked_at_as_if_it_were_one(tmp
     times = []
     for _ in range(100):
         began = time.process_time()
-        sight = queue.look()
+        sight = queue.observe()
         times.append(time.process_time() - began)
     assert sum(one.tasks for one in sight.waiting) + sum(node.tasks for node in sight.nodes) == 101_225
     assert sorted(times)[95] < 0.02  # 5 ms on a quiet machine
@@ -536,9 +536,9 @@ def test_a_job_of_100_000_tasks_is_submitted_and_looked_at_as_if_it_were_one(tmp
 # -- looking only --------------------------------------------------------------------------------------------------
 
 
-def test_who_only_looks_makes_nothing_and_sees_a_queue_that_is_not_there_as_empty(tmp_path):
+def test_a_read_only_workload_creates_nothing_and_sees_a_missing_queue_as_empty(tmp_path):
     async def test():
-        onlooker = QueueWorkload(tmp_path / "queue", look_only=True)
+        onlooker = QueueWorkload(tmp_path / "queue", read_only=True)
         assert await onlooker.observe() == WorkloadView()
         assert list(tmp_path.iterdir()) == []
         queue = Queue(tmp_path / "queue")

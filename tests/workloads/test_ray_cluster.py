@@ -1,6 +1,6 @@
-"""Windlass as the autoscaler of real Ray clusters of two versions: what users of Ray do, from one end to the other.
+"""Windlass is the autoscaler of real Ray clusters of two versions: tests of what users of Ray do.
 
-A worker takes seconds to join, so each test here is a story that uses its machines for several things.
+A worker takes seconds to join, so each test checks several things on the same machines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.workloads.ray_stage import HOST, VERSIONS, marked
 pytestmark = pytest.mark.ray
 
 CODE = """
-import time
+import os, time
 from concurrent.futures import ThreadPoolExecutor
 from ray.autoscaler.sdk import request_resources
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -30,6 +30,11 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 def work(seconds):
     time.sleep(seconds)
     return ray.get_runtime_context().get_node_id()
+
+@ray.remote(num_cpus=1)
+def until(path):
+    while not os.path.exists(path):
+        time.sleep(0.1)
 
 @ray.remote(num_cpus=1, max_retries=0)
 def once(path, seconds=0):
@@ -97,7 +102,7 @@ result = nodes_of(groups)
 """)
     assert nodes == {"STRICT_SPREAD": 2, "STRICT_PACK": 1, "PACK": 1}
     cluster.assert_bought(4)
-    # What is impossible and what waits at the limit are told apart: in status, in the report, to the driver.
+    # Impossible tasks and tasks that wait for a limit differ: in status, in the report, in the driver's terminal.
     cluster.driver.run("""
 waiting = [work.remote(0) for _ in range(3)]
 impossible = work.options(num_cpus=64).remote(0)
@@ -114,7 +119,7 @@ groups = {**groups, "SPREAD": placement_group([{"CPU": 1}] * 2, strategy="SPREAD
     report = cluster.ask(lambda gcs: gcs.status()).autoscaling_state
     assert [dict(one.resources_bundle) for one in report.infeasible_resource_requests] == [{"CPU": 64.0}]
     assert not report.infeasible_gang_resource_requests
-    # A group that may lie anywhere lies on many machines when there is room on many.
+    # A SPREAD group uses many machines when many have room.
     nodes = cluster.driver.run("""
 ray.cancel(impossible)
 [ray.cancel(one) for one in waiting]
@@ -125,7 +130,7 @@ result = nodes_of(groups)
 [remove_placement_group(one) for one in groups.values()]
 """)
     assert nodes == {"STRICT_PACK": 1, "PACK": 1, "SPREAD": 2}
-    # What request_resources asks for stays, three idle timeouts long, and no more than that.
+    # What request_resources asks for stays for three idle timeouts, and nothing more stays.
     cluster.eventually(lambda: len(ready(cluster)), lambda found: found == 2)
     cluster.stays(9, lambda: len(ready(cluster)), 2)
     # An object to which a driver refers keeps its machine.
@@ -144,48 +149,57 @@ def _codes(demand):
     return {part["code"] for part in demand.get("parts", [demand])}
 
 
-@pytest.mark.parametrize("which", NEW, indirect=True)
 def test_controllers_a_head_and_a_raylet_that_fail_lose_nothing_and_buy_nothing_twice(cluster):
     second = cluster.run()
     cluster.logged("standing by")
     maps = Path(f"/proc/{cluster.controllers[0].pid}/maps").read_text(encoding="utf-8")
     assert "_raylet" not in maps, "the controller loads Ray"
-    # The leader is killed as soon as it has asked for a machine; the one that stands by goes on with that machine.
-    cluster.driver.run("running = [work.remote(20) for _ in range(4)]")
+    # The leader is killed as soon as it has requested a machine; the standby goes on with that machine.
+    done = cluster.home / "done"
+    cluster.driver.run(f"running = [until.remote({str(done)!r}) for _ in range(4)]")
     cluster.logged("requesting")
     cluster.kill()
     cluster.eventually(lambda: len(ready(cluster)), lambda found: found == 2)
     cluster.assert_bought(2)
-    # A head that falls silent for a while loses nothing.
+    # A head that does not answer for a while loses nothing.
     cluster.eventually(lambda: [one["tasks"] for one in cluster.slices("ready")], lambda found: found == [1, 1])
     machines = ready(cluster)
-    cluster.head.signal(signal.SIGSTOP)
-    try:
-        cluster.stays(5, lambda: ready(cluster), machines)
-    finally:
-        cluster.head.signal(signal.SIGCONT)
+    _stop_head(cluster, 4, machines)
     # A controller that is killed while machines run, and started again, buys nothing.
     assert cluster.controllers == [second]
     cluster.kill()
     cluster.run()
     cluster.eventually(lambda: cluster.log().count("leading as") == 3)
-    # A raylet that is killed is dead for the GCS because Windlass says so; the GCS alone takes 14 s.
+    # Windlass tells the GCS that a raylet was killed; the GCS alone takes 14 s.
     (raylet,) = cluster.eventually(lambda: _raylets(cluster, machines[:1]))
     os.kill(raylet, signal.SIGKILL)
     killed = time.monotonic()
-    message = f"the machine of {machines[0]} is gone"
+    message = f"the raylet of {machines[0]} was killed"
     cluster.eventually(lambda: _death(cluster, machines[0]), lambda found: found == message, 13, every=0.05)
     print(f"raylet killed -> DEAD in the GCS: {time.monotonic() - killed:.2f} s")
+    cluster.eventually(cluster.launched, lambda found: found == 3)
+    done.touch()
     found = cluster.driver.run("result = ray.get(running, timeout=300)")
     assert len(found) == 4, cluster.log()[-5000:]
     cluster.assert_bought(3)
-    # Killed at the moment at which it drains a machine, and started again: the machine still goes in order.
+    # While the head does not answer, machines stay although their idle timeout of 3 s passes.
+    _stop_head(cluster, 5, ready(cluster))
+    # A controller that is killed while it drains a machine, and started again, still releases the machine in order.
     cluster.logged(f"{machines[1]} cordoned")
     cluster.kill()
     cluster.run()
     cluster.emptied()
     cluster.assert_bought(3)
     assert cluster.lost() == {machines[0]}
+
+
+def _stop_head(cluster, seconds, machines):
+    """Stop the head for a while, and assert that these machines stay."""
+    cluster.head.signal(signal.SIGSTOP)
+    try:
+        cluster.stays(seconds, lambda: ready(cluster), machines)
+    finally:
+        cluster.head.signal(signal.SIGCONT)
 
 
 def _raylets(cluster, slices):
@@ -214,13 +228,13 @@ def test_a_burst_gets_exactly_the_machines_that_it_needs_and_they_go_when_they_a
     cluster.driver.run(f"burst = [once.remote(path, 20) for path in {[str(path) for path in marks]!r}]")
     cluster.eventually(lambda: cluster.slices("requesting", "booting", "initializing", "ready"))
     assert json.loads(cluster.windlass("plan", "--live", "--json"))["launch"] == {}
-    # One is drained by an operator with work on it: the work goes on to its end, and the order cannot be taken back.
+    # An operator drains one with work on it: the work runs to its end, and the order cannot be undone.
     cluster.eventually(lambda: all(path.exists() for path in marks))
     busy = cluster.slices("ready")[0]
     assert busy["ray_status"] == "RAY_RUNNING"
     assert "takes no new work" in cluster.windlass("drain", busy["id"])
     cluster.eventually(lambda: cluster.record(busy["id"]).final)
-    assert "it cannot be taken back" in cluster.windlass("drain", "--undo", busy["id"]), cluster.log()
+    assert "it cannot be withdrawn" in cluster.windlass("drain", "--undo", busy["id"]), cluster.log()
     assert len(cluster.driver.run("result = ray.get(burst, timeout=300)")) == 4
     assert {path.read_text(encoding="utf-8") for path in marks} == {"x"}
     cluster.emptied()
@@ -232,9 +246,8 @@ def test_a_burst_gets_exactly_the_machines_that_it_needs_and_they_go_when_they_a
 @pytest.mark.parametrize("which", NEW, indirect=True)
 def test_selectors_and_actors_that_need_no_cpu_on_fresh_machines_with_a_short_idle_timeout(cluster):
     zones = [f"a{number}" for number in range(6)]
-    cluster.write({zone: group(1, zone=zone, idle="1s", max=1) for zone in zones})
-    cluster.configured(6)
-    # Five actors on five fresh machines, each in its own zone; and a task that takes its second choice.
+    cluster.reconfigure({zone: group(1, zone=zone, idle="1s", max=1) for zone in zones})
+    # Five actors on five fresh machines, each in its own zone; and a task whose fallback selector matches.
     assert cluster.driver.run("""
 actors = [Bare.options(label_selector={"zone": f"a{number}"}).remote() for number in range(5)]
 second = work.options(
@@ -253,8 +266,7 @@ result = ray.get([one.where.remote() for one in actors], timeout=60) == where an
 
 @pytest.mark.parametrize("which", OLD, indirect=True)
 def test_actors_that_need_no_cpu_live_on_fresh_machines_of_the_old_version(cluster):
-    cluster.write({"worker": group(1, idle="1s")})
-    cluster.configured(1)
+    cluster.reconfigure({"worker": group(1, idle="1s")})
     for turn in range(1, 6):
         assert cluster.driver.run("""
 actor = Bare.remote()
@@ -279,7 +291,7 @@ def test_tasks_with_a_selector_that_the_old_version_does_not_report_buy_nothing_
             if part["code"] == "NOT_TAKEN"
         ]
     )
-    assert "and Ray does not place it: a label selector, which Ray 2.48 does not report?" in why
+    assert "and Ray does not place it: a label selector, which Ray 2.48 does not tell?" in why
     cluster.emptied()
     cluster.stays(4, cluster.launched, 1)
     cluster.driver.run("ray.cancel(stuck)")
@@ -317,8 +329,7 @@ def test_machines_of_a_node_provider_of_ray_join_under_their_own_id_and_go_when_
 def test_work_that_comes_at_the_moment_of_the_idle_timeout_is_neither_lost_nor_run_twice(cluster):
     # Four kinds of machines, so that four tasks can come at the moment of their own machine's timeout.
     lanes = [f"lane{number}" for number in range(4)]
-    cluster.write({lane: group(1, idle="1s", max=2, resources={lane: 1}) for lane in lanes})
-    cluster.configured(4)
+    cluster.reconfigure({lane: group(1, idle="1s", max=2, resources={lane: 1}) for lane in lanes})
     done = cluster.driver.run(f"""
 done = []
 def follow(lane):

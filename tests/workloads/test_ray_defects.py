@@ -1,4 +1,4 @@
-"""What Ray's own autoscaler gets wrong, Windlass does right: on a cluster in memory (``ray_world``)."""
+"""Windlass does right what Ray's own autoscaler gets wrong, on a cluster in memory (``ray_world``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.control.worlds import Survivor
 from tests.workloads.ray_world import SETTINGS, WORKER, RayWorld
+from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.settings import Settings, SoldGroup
 from windlass.core.model.lifecycle import State
 from windlass.providers.protocol import InsufficientCapacity
@@ -18,7 +19,9 @@ from windlass.providers.protocol import InsufficientCapacity
 Story = Callable[[RayWorld, Survivor], Coroutine[Any, Any, None]]
 
 
-def told(story: Story, settings: Settings = SETTINGS, prepare: Callable[[RayWorld], None] = lambda _: None) -> None:
+def run_story(
+    story: Story, settings: Settings = SETTINGS, prepare: Callable[[RayWorld], None] = lambda _: None
+) -> None:
     async def whole() -> None:
         world = RayWorld(settings)
         prepare(world)
@@ -29,7 +32,7 @@ def told(story: Story, settings: Settings = SETTINGS, prepare: Callable[[RayWorl
 
 
 async def reconfigured(world: RayWorld, alive: Survivor, settings: Settings) -> None:
-    """Go on with another configuration, as ``windlass run`` does when its file has changed."""
+    """Change the configuration, as ``windlass run`` does when its file has changed."""
     world.settings = settings
     work: Any = world.work
     work.regroup([sold.group for sold in settings.groups])
@@ -42,7 +45,7 @@ def test_all_machines_of_a_burst_are_requested_in_one_pass() -> None:
         await alive.until(lambda: world.bought, 0.2)
         assert len(world.bought) == 4
 
-    told(story)
+    run_story(story)
 
 
 def test_work_that_comes_while_a_node_is_being_ended_is_not_planned_onto_it() -> None:
@@ -57,7 +60,7 @@ def test_work_that_comes_while_a_node_is_being_ended_is_not_planned_onto_it() ->
         assert len(world.bought) == 2, "the pass that sees the work buys a machine for it"
         await alive.until(lambda: head.running == ["b"], 0.2)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_group_that_is_removed_while_one_of_its_nodes_works_hinders_nothing_and_ends_no_work() -> None:
@@ -68,7 +71,7 @@ def test_a_group_that_is_removed_while_one_of_its_nodes_works_hinders_nothing_an
         other = replace(WORKER, name="other")
         await reconfigured(world, alive, replace(SETTINGS, groups=(SoldGroup(other, "cloud"),)))
         await alive.until(lambda: any(node.drain for node in head.nodes.values()), 0.2)
-        # A busy node that must go is no room for what waits.
+        # Nothing is planned onto a busy node that must go.
         head.waiting += ["b"]
         await alive.until(lambda: head.running == ["a", "b"], 0.2)
         first, second = world.bought
@@ -80,7 +83,7 @@ def test_a_group_that_is_removed_while_one_of_its_nodes_works_hinders_nothing_an
         assert (head.finished, head.lost) == (["a"], [])
         assert second in world.instances
 
-    told(story)
+    run_story(story)
 
 
 def test_a_limit_that_is_lowered_while_launches_are_under_way_hinders_nothing() -> None:
@@ -98,7 +101,7 @@ def test_a_limit_that_is_lowered_while_launches_are_under_way_hinders_nothing() 
         await alive.until(lambda: not world.instances, 0.2)
         assert len(head.finished) == 8
 
-    told(story)
+    run_story(story)
 
 
 def test_queued_launches_are_cancelled_when_what_waited_is_gone() -> None:
@@ -112,7 +115,7 @@ def test_queued_launches_are_cancelled_when_what_waited_is_gone() -> None:
         await alive.until(lambda: not world.instances, 0.2, ticks=100)
         assert len(world.bought) == 1
 
-    told(story, replace(SETTINGS, max_concurrent_launches=1))
+    run_story(story, replace(SETTINGS, max_concurrent_launches=1))
 
 
 def test_launches_that_fail_at_once_are_remembered_and_not_repeated_in_every_pass() -> None:
@@ -129,7 +132,22 @@ def test_launches_that_fail_at_once_are_remembered_and_not_repeated_in_every_pas
             await alive.tick(0.2)
         assert 1 <= len(asked) <= 3, "within 20 s"
 
-    told(story)
+    run_story(story)
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_a_drain_with_work_on_the_node_tells_ray_when_the_work_will_be_evicted(limit: float | None) -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        head.waiting += ["a"]
+        await alive.until(lambda: head.running, 0.2)
+        work: Any = world.work
+        work.limit_drains(limit)
+        give(world.journal(), Order("drain", head.busy()[0], "ann"), world.time)
+        await alive.until(lambda: head.deadlines, 0.2)
+        assert head.deadlines == [0 if limit is None else int(1000 * (world.time + limit))]
+
+    run_story(story)
 
 
 @pytest.mark.parametrize("deaths", [0, 1])
@@ -146,7 +164,7 @@ def test_an_idle_node_goes_in_the_pass_after_its_timeout_also_after_a_restart(de
         await alive.until(lambda: not world.instances, 0.2)
         assert world.time <= ended + 5 + 1.5, "nothing starts its clock again"
 
-    told(story)
+    run_story(story)
 
 
 def test_after_failed_starts_hosts_on_one_machine_start_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,4 +190,4 @@ def test_after_failed_starts_hosts_on_one_machine_start_one_at_a_time(monkeypatc
     def local(world: RayWorld) -> None:
         world.cloud.one_machine = True  # type: ignore[attr-defined]
 
-    told(story, prepare=local)
+    run_story(story, prepare=local)

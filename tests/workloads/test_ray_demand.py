@@ -1,4 +1,4 @@
-"""What a Ray cluster says waits, in our words; on recorded messages of both versions and on small ones."""
+"""Messages of a Ray cluster become demands: recorded messages of both versions, and small ones."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_pack_prefers_one_node_and_spread_many_and_both_take_what_there_is(strat
     )
     preferred = group.demand(0, as_preferred=True)
     assert plan(Snapshot((small, large), demands=(preferred,))).launch == launch
-    # Where that way cannot be had, the plan says so, and it is asked for in any way.
+    # If the preferred placement is impossible, the plan says so, and the group is requested without it.
     other = small if strategy == "PACK" else large
     refused = plan(Snapshot((other,), demands=(preferred,)))
     assert loosened(refused, {group.id}) == {group.id}
@@ -73,6 +73,35 @@ def test_a_placement_group_with_selectors_says_them_bundle_by_bundle():
         ["zone in (z1)"],
         ["zone in (z2)"],
     ]
+
+
+def test_a_strict_pack_group_whose_bundles_have_different_selectors_gets_one_node_for_all_of_them():
+    """Ray's own autoscaler buys a node for each selector, and the group waits for ever."""
+    bundles = [
+        wire.ResourceRequest(
+            resources_bundle={"CPU": 1},
+            label_selectors=[
+                wire.LabelSelector(
+                    label_constraints=[wire.LabelConstraint(label_key=key, operator=1, label_values=[value])]
+                )
+            ],
+        )
+        for key, value in (("zone", "z1"), ("disk", "ssd"))
+    ]
+    gang = wire.GangResourceRequest(
+        details="ab:STRICT_PACK|PENDING", bundle_selectors=[wire.BundleSelector(resource_requests=bundles)]
+    )
+    (group,) = groups_of(wire.ClusterResourceState(pending_gang_resource_requests=[gang])).values()
+    zone, disk, both = (
+        Group(name, (("cpu", 2000),), 4, labels)
+        for name, labels in (
+            ("zone", {"zone": "z1"}),
+            ("disk", {"disk": "ssd"}),
+            ("both", {"zone": "z1", "disk": "ssd"}),
+        )
+    )
+    assert plan(Snapshot((zone, disk, both), demands=(group.demand(0),))).launch == {"both": 1}
+    assert plan(Snapshot((zone, disk), demands=(group.demand(0),))).launch == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

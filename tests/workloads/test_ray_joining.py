@@ -1,4 +1,4 @@
-"""What a worker of a Ray cluster is started with: its words, and how it gets the token."""
+"""The command of a Ray worker, and how the worker gets the token."""
 
 from __future__ import annotations
 

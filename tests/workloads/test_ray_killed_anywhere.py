@@ -1,6 +1,6 @@
-"""A controller of a Ray cluster that is killed before or after any call comes to the same end as one that is not.
+"""A controller of a Ray cluster that is killed before or after any call reaches the same end as one that is not.
 
-The cluster is in memory (``ray_world``), so that every single point can be tried; a few are tried on real heads.
+The cluster is in memory (``ray_world``), so that every point can be tried; real heads are used for a few.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_the_calm_history_makes_every_call(calm: RayWorld) -> None:
 
 
 READS = ("Get", "CheckAlive", "InternalKVGet", "list", "renew")
-"""Calls that change nothing. There are many; one in five is tried."""
+"""Calls that change nothing. There are many, so only one in five is tried."""
 
 
 def points(calm: RayWorld) -> list[int]:

@@ -1,13 +1,14 @@
-"""RayNodes of a Ray cluster, folded from what the GCS shows; and what really waits."""
+"""Messages of a Ray cluster become nodes, waiting work and acknowledgements."""
 
 import pytest
 
 from tests.workloads.ray_messages import VERSIONS, actor, cluster, load, node, recorded
+from windlass.workloads.protocol import Acknowledgement
 from windlass.workloads.ray import wire_pb2 as wire
-from windlass.workloads.ray.bundles import fold_groups, with_placed_bundles
 from windlass.workloads.ray.demand import groups_of, load_of, shapes_of
+from windlass.workloads.ray.fences import RayFences, message
 from windlass.workloads.ray.nodes import RayNodes, fold_nodes, slice_of
-from windlass.workloads.ray.waiting import PendingWork, fold_waiting
+from windlass.workloads.ray.waiting import PendingWork, fold_groups, fold_waiting, with_placed_bundles
 
 GROUPS = ("worker",)
 
@@ -70,14 +71,14 @@ def test_after_a_restart_a_node_is_idle_as_long_as_its_raylet_says_but_not_from_
     assert [one.idle_since for one in last.bought()] == [800.0, 990.0, 1000.5]
 
 
-def test_a_node_that_joins_after_the_first_look_is_not_idle_from_before():
+def test_a_node_that_joins_after_the_first_observation_is_not_idle_from_before():
     first = fold(node(1))
     joined = fold(node(1, idle=1), node(2, idle=11), before=first, now=1001.0)
     later = fold(node(1, idle=2), node(2, idle=12), before=joined, now=1002.0, ready={"worker-2": 500.0})
     assert [one.idle_since for one in later.bought()] == [1000.0, 1001.0]
 
 
-def test_the_idle_clock_starts_when_work_ends_and_stands_still_between_two_looks():
+def test_the_idle_clock_starts_when_work_ends_and_does_not_move_between_two_observations():
     busy = fold(node(1, status=wire.NODE_RUNNING, free=1), now=1000.0)
     idle = fold(node(1, idle=0.8), before=busy, now=1010.0)
     assert [one.idle_since for one in idle.bought()] == [pytest.approx(1009.2)]
@@ -85,6 +86,14 @@ def test_the_idle_clock_starts_when_work_ends_and_stands_still_between_two_looks
     assert [one.idle_since for one in again.bought()] == [one.idle_since for one in idle.bought()]
     worked = fold(node(1, idle=0.5), before=again, now=1020.0)
     assert [one.idle_since for one in worked.bought()] == [1019.5]
+
+
+def test_short_tasks_that_no_observation_sees_restart_the_idle_clock():
+    seen = fold(node(1, idle=5), before=fold(node(1), now=1000.0), now=1005.0)
+    for turn in range(1, 30):  # a task every 0.3 s, and an observation just after each
+        seen = fold(node(1, idle=0.01), before=seen, now=1005.0 + 0.3 * turn)
+        (since,) = [one.idle_since for one in seen.bought()]
+        assert since == pytest.approx(1005.0 + 0.3 * turn, abs=0.5)
 
 
 def test_after_an_actor_that_the_raylet_knew_nothing_of_the_idle_clock_starts_again():
@@ -123,6 +132,20 @@ def test_what_a_driver_on_the_head_submits_counts_before_the_gcs_has_pulled_it()
     assert waits(more, 11, 11, RayNodes(), 1001.5).counts == {"CPU=1": 11}
 
 
+def test_whether_tasks_run_or_wait_is_uncertain_until_the_gcs_has_pulled_after_the_first_observation():
+    """A controller takes over: two tasks run on a node, and two wait at its raylet."""
+    found = fold(node(1, status=wire.NODE_RUNNING, free=0), now=1000.0)
+    first = waits(PendingWork(), 2, 0, found, 1000.0)
+    assert first.uncertain
+    again = fold(node(1, status=wire.NODE_RUNNING, free=0), before=found, now=1000.5)
+    assert waits(first, 2, 0, again, 1000.5).uncertain
+    later = fold(node(1, status=wire.NODE_RUNNING, free=0), before=again, now=1001.3)
+    known = waits(first, 2, 0, later, 1001.3)
+    assert known.counts == {"CPU=1": 2}
+    assert not known.uncertain
+    assert not waits(PendingWork(), 2, 2, found, 1000.0).uncertain, "they wait at the head"
+
+
 def test_what_leaves_the_head_may_wait_at_another_raylet_until_the_gcs_says_that_it_runs():
     idle = fold(node(1), now=1000.0)
     both = waits(waits(PendingWork(), 8, 8, idle, 1000.0), 8, 8, idle, 1001.5)
@@ -147,6 +170,15 @@ def test_tasks_that_come_back_to_the_head_because_their_node_died_are_counted_on
     running = waits(both, 2, 0, started, 1002.0)
     assert running.counts == {}
     assert waits(running, 2, 2, RayNodes(), 1002.5).counts == {"CPU=1": 2}
+
+
+def test_tasks_that_leave_the_head_and_come_back_at_once_are_counted_once():
+    first = waits(waits(PendingWork(), 0, 0, RayNodes(), 1000.0), 0, 2, RayNodes(), 1000.2)
+    gone = waits(first, 2, 0, RayNodes(), 1000.4)  # cancelled or assigned, and the GCS shows what it pulled before
+    again = waits(gone, 2, 2, RayNodes(), 1000.6)
+    assert again.counts == {"CPU=1": 2}
+    assert waits(again, 2, 2, RayNodes(), 1001.6).counts == {"CPU=1": 2}
+    assert waits(again, 2, 4, RayNodes(), 1001.6).counts == {"CPU=1": 4}, "two were submitted since"
 
 
 def test_a_raylet_of_the_head_that_gives_no_answer_changes_nothing():
@@ -185,6 +217,26 @@ def test_tasks_that_ray_does_not_place_on_free_nodes_are_stuck_after_ten_seconds
     more = waits(gone, 9, None, RayNodes(), 1021.0)
     assert (more.counts["CPU=1"], more.stuck["CPU=1"].count) == (9, 4)
     assert not waits(more, 0, None, RayNodes(), 1030.0).stuck
+
+
+def test_stuck_tasks_that_ray_does_not_count_for_a_moment_are_still_stuck():
+    free = fold(node(1))
+    stuck = waits(waits(PendingWork(), 5, None, free, 1000.0), 5, None, free, 1010.0)
+    fewer = waits(stuck, 1, None, RayNodes(), 1011.0)  # their node has just ended
+    assert fewer.stuck["CPU=1"].count == 1
+    assert waits(fewer, 5, None, RayNodes(), 1012.0).stuck["CPU=1"].count == 5
+    assert waits(fewer, 5, None, RayNodes(), 1030.0).stuck["CPU=1"].count == 1, "four were submitted much later"
+
+
+def test_tasks_that_come_later_are_stuck_when_ray_does_not_place_them_either():
+    free = fold(node(1))
+    stuck = waits(waits(PendingWork(), 1, None, free, 1000.0), 1, None, free, 1010.0)
+    more = waits(stuck, 5, None, free, 1020.0)
+    assert more.stuck["CPU=1"].count == 1, "the others may have been submitted just now"
+    assert waits(more, 5, None, free, 1029.0).stuck["CPU=1"].count == 1
+    assert waits(more, 5, None, free, 1030.0).stuck["CPU=1"].count == 5
+    placed = waits(more, 3, None, free, 1029.0)
+    assert waits(placed, 3, None, free, 1030.0).stuck["CPU=1"].count == 1, "Ray places some of them"
 
 
 def test_a_full_node_makes_nothing_stuck():
@@ -227,3 +279,24 @@ def test_a_group_that_was_removed_or_still_waits_takes_no_room():
     nodes = fold(node(1), node(2))
     assert with_placed_bundles(nodes, waiting, 1000.0) == nodes
     assert with_placed_bundles(nodes, fold_groups(waiting, {}, 1000.2), 1000.2) == nodes
+
+
+def dead(number, epoch):
+    """A node of slice ``worker-NUMBER`` that was drained with this epoch."""
+    return wire.GcsNodeInfo(
+        node_id=f"node-{number}".encode(),
+        instance_id=f"worker-{number}/0",
+        node_type_name="worker",
+        state=1,
+        death_info=wire.NodeDeathInfo(reason=4, reason_message=message(f"worker-{number}", epoch)),
+    )
+
+
+def test_drained_nodes_are_acknowledged_for_slices_of_this_controller_only_also_after_its_restart():
+    nodes, fences = fold(infos=[dead(1, 3), dead(2, 5)]), RayFences()
+    assert fences.acknowledged(nodes) == (), "nothing is known of the controller's slices yet"
+    assert fences.own({"worker-2"}, nodes)
+    assert not fences.own({"worker-2"}, nodes), "nothing new"
+    assert fences.acknowledged(nodes) == (Acknowledgement("worker-2", 5, 0, final=True),)
+    fences.forget(["worker-2"])
+    assert fences.acknowledged(nodes) == ()

@@ -233,7 +233,7 @@ def test_work_lands_between_cordon_and_acknowledgement_when_a_fault_says_so():
     assert done.running == 0
 
 
-def test_a_workload_that_cannot_be_asked_says_so_and_never_less():
+def test_a_workload_that_does_not_answer_is_unknown_and_never_empty():
     world = World(faults=(Fault("observe-fails", start=5, end=6),))
     world.join("s-1")
     with pytest.raises(WorkloadError):
@@ -273,7 +273,7 @@ def two_busy_slices() -> World:
     return world
 
 
-def test_while_a_slice_is_cordoned_what_comes_and_goes_on_busy_nodes_elsewhere_is_nothing_new():
+def test_while_a_slice_is_cordoned_tasks_on_other_busy_nodes_do_not_wake_the_loop():
     world = two_busy_slices()
     run(world.workload.cordon("a", 1))
     assert not world.workload.is_as_seen()  # its acknowledgement has not been seen yet
@@ -293,7 +293,7 @@ def test_while_a_slice_is_cordoned_what_comes_and_goes_on_busy_nodes_elsewhere_i
     assert world.workload.is_as_seen()
 
 
-def test_on_a_cordoned_slice_every_task_that_ends_is_news():
+def test_every_task_that_ends_on_a_cordoned_slice_wakes_the_loop():
     world = two_busy_slices()
     run(world.workload.cordon("b", 1))
     world.at(1)
@@ -303,7 +303,7 @@ def test_on_a_cordoned_slice_every_task_that_ends_is_news():
     assert not world.workload.is_as_seen()
 
 
-def test_a_cordon_that_is_lifted_or_forgotten_is_no_news_to_who_asked_for_it():
+def test_lifting_a_cordon_does_not_wake_the_loop_and_forgetting_a_node_with_work_does():
     world = two_busy_slices()
     for slice_id in ("a", "b"):
         run(world.workload.cordon(slice_id, 1))
@@ -316,7 +316,7 @@ def test_a_cordon_that_is_lifted_or_forgotten_is_no_news_to_who_asked_for_it():
     assert world.workload.is_as_seen()
 
 
-def test_an_acknowledgement_that_comes_late_is_news_when_it_comes():
+def test_a_late_acknowledgement_wakes_the_loop():
     world = World(faults=(Fault("ack-late", seconds=30),))
     world.join("a")
     world.at(0)

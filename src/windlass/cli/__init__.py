@@ -24,36 +24,36 @@ SECTIONS = {
     },
     ("Jobs", "jobs"): {
         "submit": "Put a command into the queue; with --wait, wait for it.",
-        "jobs": "List the jobs in the queue and how far they are.",
-        "logs": "Show what a job has written.",
-        "cancel": "Start no task of a job any more, and end those that run.",
+        "jobs": "List the jobs in the queue and their progress.",
+        "logs": "Show the output of a job.",
+        "cancel": "Cancel a job: start no more tasks, and end the running ones.",
     },
     ("Look", "look"): {
-        "status": "What the cluster is doing now.",
-        "why": "Why a job, a machine or a group is as it is, now or earlier.",
-        "events": "What happened, and why.",
+        "status": "Show what the cluster is doing now.",
+        "why": "Explain the state of a job, a machine or a group, now or earlier.",
+        "events": "List what happened, and why.",
         "doctor": "Check everything that a cluster needs.",
         "top": "Watch the cluster live in the terminal.",
-        "cost": "What was spent, by group, job or account.",
+        "cost": "Show what was spent, by group, job or account.",
         "serve": "Serve the dashboard and the API from the journal alone.",
         "open": "Open the dashboard in a browser.",
     },
     ("Operate", "operate"): {
-        "freeze": "Buy and release nothing, in a group or at all.",
-        "resume": "Go on after a freeze.",
-        "drain": "Empty a machine and give it back.",
+        "freeze": "Stop buying and releasing machines, in one group or in all.",
+        "resume": "Undo a freeze.",
+        "drain": "Empty a machine and release it.",
         "token": "Create, list and revoke tokens of the server.",
         "config": "Check, explain or import a configuration.",
-        "bootstrap": "Print how machines elsewhere are prepared.",
+        "bootstrap": "Print the script that prepares a remote machine.",
         "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
     },
     ("Ask before it acts", "whatif"): {
-        "plan": "What would be done about a file or a live cluster, and why.",
-        "offers": "List machines that clouds sell, with prices, and the one that fits.",
-        "replay": "Decide again what was recorded, with the same or other settings.",
+        "plan": "Show what would be done for a file or a live cluster, and why.",
+        "offers": "List machines of clouds with prices, and the best fit.",
+        "replay": "Repeat recorded decisions, with the same or other settings.",
         "compare": "Run one trace of jobs under several policies.",
         "simulate": "Run the controller in a simulated cluster with faults.",
-        "shadow": "What a shadow controller would have done.",
+        "shadow": "Show what a shadow controller would have done.",
     },
 }
 """The commands by heading and folder, in the order of ``windlass --help``."""
@@ -113,17 +113,19 @@ def windlass() -> None:
 
 def main() -> None:
     """The console script."""
-    # The planner's matrices are small; one thread halves what importing numpy costs.
+    # The planner's matrices are small; with one thread, numpy imports in half the time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(50_000)  # importing makes tens of thousands of objects: collecting them takes a tenth of the time
+    gc.set_threshold(
+        50_000
+    )  # imports make tens of thousands of objects, and collecting them takes a tenth of the start-up time
     try:
         windlass.main(prog_name="windlass", standalone_mode=False)
-        gc.freeze()  # what is left dies with the process
+        gc.freeze()  # the process ends here; a last collection would only take time
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.UsageError as error:
         error.show()
-        sys.exit(64)  # sysexits' usage error: 1 is a wrong file, 2 is "there are changes"
+        sys.exit(64)  # the usage error of sysexits.h; 1 means a wrong file, and 2 means "there are changes"
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -1,7 +1,6 @@
 """Build makes the providers and the workload that a configuration names, through the registries.
 
-With ``look_only`` nothing that is built here changes anything when it is only looked at: for ``plan --live`` and
-``doctor``, while a controller runs.
+With ``read_only`` what is built here only observes: for ``plan --live`` and ``doctor``, while a controller runs.
 """
 
 from __future__ import annotations
@@ -14,11 +13,23 @@ from importlib.util import find_spec
 
 from windlass._extras import install_command
 from windlass._registry import BadRegistration
-from windlass.providers.protocol import ClusterIdentity, GroupAwareProvider, ImageAwareProvider, Provider
+from windlass.providers.protocol import (
+    ClusterIdentity,
+    GroupAwareProvider,
+    ImageAwareProvider,
+    Provider,
+    on_one_machine,
+)
 from windlass.providers.registry import PROVIDER_TYPES, ProviderContext, ProviderType
 from windlass.scenario.reader import Path
 from windlass.setting_types import BadSettings
-from windlass.workloads.protocol import GroupAwareWorkload, ProviderWrapper, Workload
+from windlass.workloads.protocol import (
+    DrainLimitedWorkload,
+    GroupAwareWorkload,
+    PlaceAwareWorkload,
+    ProviderWrapper,
+    Workload,
+)
 from windlass.workloads.registry import WORKLOAD_TYPES, WorkloadContext, WorkloadType
 
 from .reader import Config, ConfigError
@@ -33,7 +44,7 @@ class Components:
     workload: Workload
 
     async def close(self, but: Components | None = None) -> None:
-        """Close every component that ``but`` has not taken over. Slices and work go on."""
+        """Close every component that ``but`` does not use. Machines and running work are not touched."""
         kept = set() if but is None else {id(but.workload), *map(id, but.providers.values())}
         for provider in self.providers.values():
             if id(provider) not in kept:
@@ -43,19 +54,19 @@ class Components:
 
 
 def refuse_incompatible(config: Config) -> None:
-    """Raise ``ConfigError`` with what cannot work together in a configuration, each with its place in the file."""
+    """Raise ``ConfigError`` if parts of a configuration cannot work together; every message has its path."""
     if wrong := incompatibilities(config):
         raise ConfigError(wrong, map(_place, wrong))
 
 
 def _place(mistake: str) -> Path:
-    """The path in the data with which a mistake begins, such as ``providers.rack.hosts[0].port``."""
+    """Return the path at the start of a message, such as ``providers.rack.hosts[0].port``, as keys and indexes."""
     words = re.findall(r"[^.\[\]]+", mistake.partition(": ")[0])
     return tuple(int(word) if word.isdecimal() else word for word in words)
 
 
 def incompatibilities(config: Config) -> list[str]:
-    """List what cannot work together in a configuration, or is not installed."""
+    """List the parts of a configuration that cannot work together, and the packages that are not installed."""
     kind, used = config.workload.type, {sold.provider for sold in config.settings.groups}
     workload = WORKLOAD_TYPES[kind]
     if workload.build is None:
@@ -91,7 +102,7 @@ def _missing(path: str, name: str, kind: ProviderType | WorkloadType) -> list[st
 def build_components(
     config: Config,
     *,
-    look_only: bool = False,
+    read_only: bool = False,
     tie_to: int | None = None,
     now: Callable[[], float] = time.time,
     like: Components | None = None,
@@ -108,9 +119,9 @@ def build_components(
             if like is not None and like.config.providers.get(name) == one:
                 providers[name] = like.providers[name]
             else:
-                context = ProviderContext(name, look_only, tie_to, now)
+                context = ProviderContext(name, read_only, tie_to, now)
                 providers[name] = PROVIDER_TYPES[one.type].build(one.settings, context)
-                # For those who only look. A controller binds it to its journal.
+                # Only for readers. A controller replaces it with the identity in its journal.
                 providers[name].bind(ClusterIdentity(config.settings.cluster.name))
             of_it = [sold.group for sold in config.settings.groups if sold.provider == name]
             if isinstance(provider := providers[name], GroupAwareProvider):
@@ -123,15 +134,18 @@ def build_components(
             build = WORKLOAD_TYPES[config.workload.type].build
             assert build is not None, "incompatibilities() has refused a workload that cannot be built"
             workload = build(
-                config.workload.settings, WorkloadContext(providers, config.empty_snapshot(), look_only, now)
+                config.workload.settings, WorkloadContext(providers, config.empty_snapshot(), read_only, now)
             )
         if isinstance(workload, ProviderWrapper):
             providers = {name: workload.wrap_provider(name, provider) for name, provider in providers.items()}
         if isinstance(workload, GroupAwareWorkload):
             workload.regroup([sold.group for sold in config.settings.groups])
-        if (run_here := getattr(workload, "run_here", None)) is not None:
-            here = {name for name, one in providers.items() if getattr(one, "one_machine", False)}
-            run_here([sold.group.name for sold in config.settings.groups if sold.provider in here])
+        if isinstance(workload, PlaceAwareWorkload):
+            here = {name for name, one in providers.items() if on_one_machine(one)}
+            workload.run_here([sold.group.name for sold in config.settings.groups if sold.provider in here])
+        if isinstance(workload, DrainLimitedWorkload):
+            policy = config.settings.policy
+            workload.limit_drains(policy.drain_timeout if policy.allow_eviction else None)
     except BadSettings as error:
         raise ConfigError(error.mistakes) from None
     except BadRegistration as error:

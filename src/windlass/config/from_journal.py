@@ -1,4 +1,4 @@
-"""Writes recorded settings as a configuration, so that a what-if changes and checks them like those of a file."""
+"""Writes recorded settings as a configuration, so that a what-if can change and check them like those of a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from .set_option import overridden
 
 
 def as_configured(settings: Settings) -> dict[str, Any]:
-    """A configuration with these settings. A journal records no providers and no workload: they are simulated ones."""
+    """Return a configuration with these settings.
+
+    A journal does not record providers and the workload, so the configuration names simulated ones.
+    """
     written = write_scenario(Snapshot(groups=tuple(sold.group for sold in settings.groups), cluster=settings.cluster))
     for sold in settings.groups:
         written["groups"][sold.group.name] |= SOLD.write(sold)
@@ -33,7 +36,7 @@ def as_configured(settings: Settings) -> dict[str, Any]:
 
 
 def _only_settings(values: dict[str, Any], section: Section) -> dict[str, Any]:
-    """The values that have a key in a file; a pool sets some others."""
+    """Return the values that have a key in a file. Others can be set by a pool only."""
     found: dict[str, Any] = {}
     for one in section.settings:
         if one.name in values:
@@ -45,7 +48,7 @@ def _only_settings(values: dict[str, Any], section: Section) -> dict[str, Any]:
 def changed_settings(
     settings: Settings, *, changes: Iterable[str] = (), policy: str | bytes | None = None, path: str = "journal"
 ) -> Settings:
-    """These settings, overridden by a policy and then by the changes; ``ConfigError`` as for a file."""
+    """Override settings by a policy and then by the changes; ``ConfigError`` as for a file."""
     text = json.dumps(as_configured(settings))
     found = overridden(text, path=path, changes=changes, policy=policy).settings
     before = settings.policy.backoff

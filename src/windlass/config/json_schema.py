@@ -1,6 +1,6 @@
-"""This module writes the configuration as a JSON Schema, from the tables that the reader uses.
+"""Generates the JSON Schema of the configuration from the tables that the reader uses.
 
-Editors use it to complete keys, to show what they mean and to mark mistakes. Rules between keys (``max`` at least
+Editors use it to complete keys, show their meaning and mark mistakes. Rules between keys (``max`` at least
 ``min``) are checked by ``windlass config check`` only.
 """
 
@@ -33,7 +33,7 @@ from .server import NOTIFY, SERVER
 
 
 def config_schema() -> Schema:
-    """The whole schema."""
+    """Return the whole schema."""
     group = object_schema(CONFIGURED_GROUP)
     group["properties"]["offers"] |= _section(OFFERS)
     group["properties"]["image"] |= object_schema(IMAGE)
@@ -67,7 +67,7 @@ def config_schema() -> Schema:
 
 
 def _typed(types: Types) -> Schema:
-    """A provider or a workload: which keys it has depends on its type."""
+    """Return the schema of a provider or a workload, whose keys depend on its type."""
     options = []
     for name in types.known:
         one = _section(types.section(name))

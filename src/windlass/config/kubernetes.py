@@ -1,4 +1,4 @@
-"""The declaration of the workload type ``kubernetes``, and how its parts are put together.
+"""Declares the workload type ``kubernetes`` and builds its parts.
 
 The workload, its providers and the election share one client. Every provider gets a NodeClaim for each machine.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from windlass.core.model.snapshot import Group
+from windlass.scenario.reader import shown
 from windlass.setting_types import Duration, Name, Place, Section, Setting
 from windlass.workloads.protocol import Workload
 from windlass.workloads.registry import WorkloadContext, WorkloadType
@@ -26,7 +27,7 @@ def _check(settings: Mapping[str, Any], groups: Sequence[Group]) -> list[str]:  
         return []
     host, _, port = listen.rpartition(":")
     good = bool(host) and port.isdecimal() and int(port) < 2**16
-    return [] if good else [f"workload.listen: must be HOST:PORT such as 0.0.0.0:8080, is {listen!r}"]
+    return [] if good else [f"workload.listen: must be HOST:PORT such as 0.0.0.0:8080, is {shown(listen)}"]
 
 
 def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
@@ -40,7 +41,7 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
 
     api = Api(HttpTransport(settings["kubeconfig"], settings["context"]))
     election = None
-    if not context.look_only:
+    if not context.read_only:
         namespace = settings["namespace"] or os.environ.get("POD_NAMESPACE") or NAMESPACE
         holder = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
         election = LeaseElection(api, namespace, holder, duration=settings["lease"], now=context.now)
@@ -51,12 +52,12 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
 
     def with_claims(workload: KubernetesWorkload, name: str, provider: Provider) -> Provider:
         from windlass.providers.node_claims import NodeClaimProvider
+        from windlass.providers.protocol import KubernetesProvider
 
         if isinstance(provider, NodeClaimProvider):
             provider = provider.inner
-        use = getattr(provider, "use_kubernetes", None)
-        if use is not None:
-            use(api)
+        if isinstance(provider, KubernetesProvider):
+            provider.use_kubernetes(api)
         return NodeClaimProvider(
             provider,
             name,
@@ -73,8 +74,8 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
         wrap=with_claims,
         settle=settings["settle"],
         election=election,
-        health=None if context.look_only or settings["listen"] is None else HealthServer(settings["listen"]),
-        look_only=context.look_only,
+        health=None if context.read_only or settings["listen"] is None else HealthServer(settings["listen"]),
+        read_only=context.read_only,
         now=context.now,
     )
 
@@ -89,16 +90,16 @@ KUBERNETES: Final = WorkloadType(
                 Place(),
                 None,
                 "",
-                "Where the cluster and our account are described.",
+                "The file with the address of the cluster and the account to use.",
                 absent="the pod's own account inside a cluster, else `$KUBECONFIG`, else `~/.kube/config`",
             ),
-            Setting("context", Name(), None, "", "Which context of it.", absent="the current one"),
+            Setting("context", Name(), None, "", "The context in that file.", absent="the current one"),
             Setting(
                 "namespace",
                 Name(),
                 None,
                 "",
-                "Where the Lease is by which one of several controllers leads.",
+                "The namespace of the Lease that elects the leader among several controllers.",
                 absent="the controller's own, else `windlass-system`",
             ),
             Setting(
@@ -113,7 +114,7 @@ KUBERNETES: Final = WorkloadType(
                 Duration(high=600),
                 "5s",
                 "s",
-                "How long after the hard taint a node's pods are listed, before its machine is ended.",
+                "The time between the `NoSchedule` taint of a node and the last check that it has no pods.",
             ),
             Setting(
                 "listen",

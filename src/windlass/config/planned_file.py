@@ -1,4 +1,4 @@
-"""A configuration as a file for ``windlass plan``: its groups, with or without facts.
+"""Reads a configuration for ``windlass plan``: its groups, with or without facts.
 
 The facts are those of a scenario: ``now``, ``slices``, ``demands`` and ``requests``. A configuration without facts is
 planned as a cluster in which nothing runs and nothing waits.
@@ -21,14 +21,14 @@ from .reader import read_config_data
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP
 
 FACTS: Final = tuple(key for key in SCENARIO.keys if key not in CONFIG.keys)
-"""Keys that a scenario has and a configuration has not."""
+"""Keys of a scenario that a configuration does not have."""
 GROUP_SETTINGS: Final = tuple(key for key in CONFIGURED_GROUP.keys if key not in GROUP.keys)
 CLUSTER_SETTINGS: Final = tuple(key for key in CONFIGURED_CLUSTER.keys if key not in CLUSTER.keys)
-"""Keys of the cluster and of a group that are for a controller alone: who sells it, how fast it grows."""
+"""Keys of the cluster and of a group that only a controller uses: the provider, the speed of growth."""
 
 
 def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str]) -> Snapshot:
-    """The snapshot in a configuration; ``FileError`` names every mistake with its path."""
+    """Return the snapshot in a configuration; ``FileError`` names every mistake with its path."""
     mistakes: dict[str, Path] = {}
     snapshot, config, plain = None, None, dict(_facts(data))
     try:
@@ -38,7 +38,7 @@ def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str
             plain |= {key: written[key] for key in ("cluster", "families", "groups") if key in written}
     except FileError as error:
         mistakes |= dict(error.placed())
-        if _has_offers(data.get("groups")):  # which groups there are is not known
+        if _has_offers(data.get("groups")):  # its groups are not known
             raise
     try:
         snapshot = read_plain(plain)

@@ -1,4 +1,4 @@
-"""This module lists every setting in the order of the file, for ``windlass config reference`` and the docs."""
+"""Lists every setting in the order of the file, for ``windlass config reference`` and the docs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .server import NOTIFY, SERVER
 
 
 class Page(NamedTuple):
-    """One mapping of the file: where it is, for which type if it has several, and what it may hold."""
+    """One mapping of the file: its path, its type if there are several, and its keys."""
 
     where: str
     type: str
@@ -25,7 +25,7 @@ class Page(NamedTuple):
 
 
 def pages() -> Iterator[Page]:
-    """The mappings of a configuration, the whole of it first."""
+    """Return the mappings of a configuration, the outermost first."""
     yield Page("", "", CONFIG)
     yield Page("cluster", "", CONFIGURED_CLUSTER)
     yield Page("families.NAME", "", FAMILY)
@@ -63,7 +63,7 @@ def _parts(where: str, section: Section) -> Iterator[Page]:
 
 
 def settings() -> list[dict[str, Any]]:
-    """The same for programs: one entry per setting."""
+    """Return the reference for programs: one entry per setting."""
     return [
         {
             "path": f"{page.where}.{name}".removeprefix("."),

@@ -1,4 +1,4 @@
-"""This module turns the types of providers and workloads in the two registries into sections of a configuration."""
+"""Turns the provider and workload types of the two registries into sections of a configuration."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Types:
 
     noun: str
     known: Mapping[str, Any]
-    """``ProviderType`` or ``WorkloadType`` by name; one is imported when it is looked up."""
+    """``ProviderType`` or ``WorkloadType`` by name. A lookup imports the type."""
 
     def section(self, name: str) -> Section:
         section: Section = self.known[name].section
         return section
 
     def form(self, name: str) -> Form:
-        """The keys of one type. The meaning of ``type`` lists all types, which is for the reference alone."""
-        return self.section(name).typed(Key(REQUIRED, "Which type it is."))
+        """Return the keys of one type. ``listed`` makes ``type`` list all types, for the reference."""
+        return self.section(name).typed(Key(REQUIRED, "The type."))
 
     def reference_form(self, name: str) -> Form:
         meaning = " ".join(f"`{one}`: {self.known[one].summary}" for one in self.known)

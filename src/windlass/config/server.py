@@ -1,8 +1,9 @@
-"""This module declares the settings ``server:`` and ``notify:``: the HTTP server and notifications."""
+"""Declares the settings ``server:`` and ``notify:``, of the HTTP server and of notifications."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -14,8 +15,9 @@ from windlass.scenario.declarations import REQUIRED
 from windlass.scenario.reader import Path, shown
 from windlass.setting_types import Duration, Flag, Name, OneOf, Place, Section, Setting, SubSection, Whole, Words
 
+_ORIGIN: Final = re.compile(r"https?://[^/\s]+")
 ALARMS: Final = ("alarm", "ceiling", "unknown", "terminate_failed", "breach", "frozen")
-"""What a notification can be about."""
+"""The subjects of notifications."""
 
 TLS: Final = Section(
     "tls",
@@ -40,11 +42,25 @@ SERVER: Final = Section(
             Place(),
             ".windlass/tokens",
             "",
-            "One line a token: `ROLE TOKEN NAME`. Made at the first start with one operator and one viewer, mode 0600; "
-            "read again when it changes.",
+            "One token per line: `ROLE TOKEN NAME`. The first start makes it with one operator and one viewer, mode "
+            "0600; it is read again when it changes.",
         ),
-        Setting("allowed_hosts", Words(), None, "", "Names besides the listen address that `Host` may have.", "none"),
-        Setting("allowed_origins", Words(), None, "", "Origins besides its own that may send changes.", "none"),
+        Setting(
+            "allowed_hosts",
+            Words(),
+            None,
+            "",
+            "Further names that the `Host` header may have, besides the listen address.",
+            "none",
+        ),
+        Setting(
+            "allowed_origins",
+            Words(),
+            None,
+            "",
+            "Further origins that may send changes, besides the server's own.",
+            "none",
+        ),
         SubSection("tls", TLS, "Serve over TLS."),
         Setting(
             "behind_proxy",
@@ -53,23 +69,43 @@ SERVER: Final = Section(
             "",
             "TLS ends at a proxy: `X-Forwarded-Proto` is trusted, and cookies are sent over TLS only.",
         ),
-        Setting("metrics", OneOf(("token", "open")), "token", "", "Who may read `/metrics`: `token` or `open`."),
-        Setting("write_rate", Whole(low=1), 60, "per minute", "Changes of one token in a minute."),
-        Setting("max_streams", Whole(low=1, high=100_000), 256, "", "Streams at once; one more gets 503."),
-        Setting("stream_passes", Whole(low=1), 1000, "passes", "Kept for readers that come back."),
-        Setting("what_if_timeout", Duration(low=1), "5m", "s", "When a replay is ended."),
+        Setting(
+            "metrics",
+            OneOf(("token", "open")),
+            "token",
+            "",
+            "Who may read `/metrics`: `token` (requests with a token) or `open` (everyone).",
+        ),
+        Setting(
+            "write_rate", Whole(low=1), 60, "per minute", "The number of changes per minute that one token may send."
+        ),
+        Setting(
+            "max_streams",
+            Whole(low=1, high=100_000),
+            256,
+            "",
+            "The number of event streams at the same time; another one gets status 503.",
+        ),
+        Setting(
+            "stream_passes",
+            Whole(low=1),
+            1000,
+            "passes",
+            "How many passes of changes are kept for readers that reconnect.",
+        ),
+        Setting("what_if_timeout", Duration(low=1), "5m", "s", "The time limit of one replay."),
     ),
 )
 NOTIFY: Final = Section(
     "notify[]",
     (
-        Setting("url", Name(), REQUIRED, "", "Where a notification is posted: `http` or `https`."),
+        Setting("url", Name(), REQUIRED, "", "The `http` or `https` URL that notifications are posted to."),
         Setting(
             "on",
             Words(),
             None,
             "",
-            "What is sent: `alarm`, `ceiling`, `unknown`, `terminate_failed`, `breach`, `frozen`.",
+            "The subjects to send: `alarm`, `ceiling`, `unknown`, `terminate_failed`, `breach`, `frozen`.",
             "all of them",
         ),
         Setting(
@@ -80,23 +116,23 @@ NOTIFY: Final = Section(
             "The environment variable with the key that signs each notification (HMAC-SHA256).",
             "not signed",
         ),
-        Setting("name", Name(), None, "", "What it is called in metrics and logs.", "its host"),
+        Setting("name", Name(), None, "", "Its name in metrics and logs.", "its host"),
     ),
 )
 
 
 class BadListen(ValueError):
-    """An address that nothing can listen on; the text says what is wanted."""
+    """An address that no server can listen on; the message says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where a server listens."""
+    """The address that a server listens on."""
 
     host: str = "127.0.0.1"
     port: int = 7878
     path: str = ""
-    """Of a socket; empty: TCP."""
+    """The path of a Unix socket; empty for TCP."""
 
     @property
     def is_loopback(self) -> bool:
@@ -109,7 +145,7 @@ class Listen:
 
     @property
     def name(self) -> str:
-        """As in a URL, without the port."""
+        """The host as in a URL, without the port."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
@@ -117,7 +153,7 @@ class Listen:
 
 
 def parse_listen(text: str) -> Listen:
-    """``HOST:PORT``, ``[::1]:PORT`` or ``unix:PATH``."""
+    """Parse ``HOST:PORT``, ``[::1]:PORT`` or ``unix:PATH``."""
     if text.startswith("unix:"):
         if len(text) == len("unix:"):
             raise BadListen("must have a path after unix:, such as unix:/run/windlass.sock")
@@ -149,7 +185,7 @@ class ServerConfig:
     what_if_timeout: float = 300.0
 
     def mistake(self) -> str | None:
-        """Why nothing may be served like this; None: it may."""
+        """Explain why these settings are not safe to serve with; None if they are."""
         if not self.listen.is_loopback and self.cert is None and not self.behind_proxy:
             return (
                 f"{self.listen} is reachable from other machines: it needs tls, or behind_proxy: true where TLS ends "
@@ -160,7 +196,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Where notifications go."""
+    """One receiver of notifications."""
 
     url: str
     on: frozenset[str]
@@ -175,7 +211,7 @@ Wrong = Callable[[Path, str], None]
 
 
 def read_server(found: Mapping[str, Any], home: FilePath, wrong: Wrong) -> ServerConfig:
-    """The server's settings from the values of its section."""
+    """Make the server's settings from the values of its section."""
     at: Path = ("server",)
     listen = Listen()
     if found["listen"]:
@@ -199,13 +235,19 @@ def read_server(found: Mapping[str, Any], home: FilePath, wrong: Wrong) -> Serve
             "allowed_origins": tuple(found["allowed_origins"] or ()),
         }
     )
+    for index, one in enumerate(config.allowed_origins):
+        if one and not _ORIGIN.fullmatch(one):
+            wrong((*at, "allowed_origins", index), f"must be such as https://windlass.example.org, is {shown(one)}")
+    for index, one in enumerate(config.allowed_hosts):
+        if "/" in one or " " in one:
+            wrong((*at, "allowed_hosts", index), f"must be a name such as windlass.example.org, is {shown(one)}")
     if (mistake := config.mistake()) is not None:
         wrong((*at, "listen"), mistake)
     return config
 
 
 def read_webhook(at: Path, found: Mapping[str, Any], wrong: Wrong) -> Webhook:
-    """One webhook from the values of its section."""
+    """Make a webhook from the values of its section."""
     url = found["url"] or ""
     parts = urlsplit(url)
     if url and (parts.scheme not in ("http", "https") or not parts.hostname):
@@ -217,5 +259,7 @@ def read_webhook(at: Path, found: Mapping[str, Any], wrong: Wrong) -> Webhook:
             meant = nearest_name(one[:80], ALARMS)
             hint = f"did you mean {meant}?" if meant else f"there are {', '.join(ALARMS)}"
             wrong((*at, "on", index), f"is {shown(one)}; {hint}")
+    if (variable := found["secret_env"]) and not variable.isidentifier():
+        wrong((*at, "secret_env"), f"must be the name of an environment variable, is {shown(variable)}")
     on = frozenset(found["on"] or ALARMS)
     return Webhook(url, on, found["secret_env"], found["name"] or parts.hostname or "")

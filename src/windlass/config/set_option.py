@@ -1,4 +1,4 @@
-"""This module applies ``--set KEY=VALUE`` to a configuration, for what-ifs.
+"""Applies ``--set KEY=VALUE`` to a configuration, for what-ifs.
 
 A change is ``PATH=VALUE``, such as ``policy.drain_timeout=2h``, ``groups.gpu.max=8`` or shorter ``gpu.max=8``; ``*``
 means every group. A policy file is a part of a configuration that overrides another one. Both are checked as
@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
 from windlass.scenario.parser import plain_data
+from windlass.scenario.reader import ScenarioError, shown
 
 from .reader import CONFIG_FILE, Config, ConfigError, read_config
 from .schema import CONFIG
@@ -24,7 +23,7 @@ EVERY_GROUP = "*"
 def overridden(
     text: str | bytes, *, path: str, changes: Iterable[str] = (), policy: str | bytes | None = None
 ) -> Config:
-    """The configuration in ``text``, overridden by a policy and then by the changes; ``ConfigError`` as for a file."""
+    """Read the configuration in ``text``, overridden by a policy and then by the changes."""
     data = _plain(plain_data(text, CONFIG_FILE))
     if not isinstance(data, dict):
         return read_config(text, path=path)
@@ -36,7 +35,7 @@ def overridden(
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and lists of one's own, to be changed."""
+    """Copy mappings and lists, so that they can be changed."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -45,7 +44,7 @@ def _plain(value: Any) -> Any:
 
 
 def _laid_over(below: Any, above: Any, *, groups: bool = False) -> Any:
-    """``above`` where it has a value, else ``below``; an entry ``*`` of the groups overrides each of them."""
+    """Merge two mappings; ``above`` wins. An entry ``*`` of the groups overrides each of them."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return below if above is None else above
     merged = dict(below)
@@ -64,9 +63,9 @@ def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
     if not separator or not all(keys):
         raise ConfigError([f"--set {change}: write PATH=VALUE, such as gpu.max=8 or policy.drain_timeout=2h"])
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError([f"--set {change}: {text!r} is no value"]) from None
+        value = plain_data(text) if text.strip() else None
+    except ScenarioError:
+        raise ConfigError([f"--set {change}: {shown(text)} is not a YAML value"]) from None
     groups, families = data.get("groups"), data.get("families")
     if isinstance(families, dict) and keys[0] in families and keys[0] not in (groups or {}):
         keys = ["families", *keys]

@@ -1,4 +1,4 @@
-"""This module warns about settings that are allowed and are probably a mistake."""
+"""Warns about settings that are allowed but probably a mistake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .reader import Config
 
 
 def config_warnings(config: Config) -> list[str]:
-    """Every warning about a configuration, each one line."""
+    """Return every warning about a configuration, one line each."""
     groups = [sold.group for sold in config.settings.groups]
     made = {family.name for family in config.settings.cluster.families if family.section == "groups"}
     return [
@@ -29,8 +29,8 @@ def _prices_of_another_region(config: Config, made: Collection[str]) -> Iterator
         regions = {offer.region for offer in PROVIDER_TYPES[one.type].sells(one.settings)}
         if (region := one.settings.get("region")) and region not in regions:
             yield (
-                f"providers.{name}: the catalogue has no machines of {region}, so those and the prices of "
-                f"{', '.join(sorted(regions))} are used; give prices of your own where they differ"
+                f"providers.{name}: the catalogue has no prices of {region}, so those of {', '.join(sorted(regions))} "
+                f"are used; read them with windlass offers --refresh --region {region}, or set prices of the provider"
             )
 
 

@@ -1,6 +1,6 @@
 """The controller runs one pass of the loop: observe, reconcile, commit, act.
 
-A pass reads the workload and all providers concurrently, applies what was seen, plans, writes every change to the
+A pass reads the workload and all providers concurrently, applies the observations, plans, writes every change to the
 journal in one transaction, and only then starts the outside calls, without waiting for them. A controller whose lease
 has expired starts no call. One that lost its lease to another writes nothing and stops.
 """
@@ -34,40 +34,50 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import plan
 from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Entry, Journal, JournalVersion
-from windlass.providers.protocol import ClusterIdentity, Provider
-from windlass.workloads.protocol import DecidedSlice, DecisionListener, DecisionReport, Workload
+from windlass.providers.protocol import ClusterIdentity, Provider, on_one_machine
+from windlass.workloads.protocol import (
+    DecidedSlice,
+    DecisionListener,
+    DecisionReport,
+    FinalFenceWorkload,
+    PacedWorkload,
+    Workload,
+)
 
 from .journal_thread import Offload, inline
 from .leadership import Leading
 from .settings import Leadership, Settings
 
 SAVE_AFTER = 1000
-"""Entries between two saved states at least. A large state is saved when twice its size was written, so that
-saving costs no more than writing; a restart reads no more than that."""
+"""Minimum number of entries between two checkpoints. A large state is saved after twice its size was written, so that
+checkpoints cost no more than entries. A restart reads no more entries than that.
+"""
+SHARED_CLOCK = "journal"
+"""The name of the database's clock in the table ``clock``."""
 
 
 class Overtaken(Exception):
-    """A provider has served a controller that this journal does not know; this one must stop."""
+    """A provider reports a newer controller that this journal does not know; this controller must stop."""
 
 
 class IncompatibleConfig(Exception):
-    """The settings do not fit what is there; the text says what to change."""
+    """The new settings do not fit the existing slices; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass of the loop observed and did, for the log and for tests."""
+    """The observations and results of one pass, for the log and for tests."""
 
     fold: Fold
     snapshot: Snapshot | None
     """The planner's input. None: the workload did not answer, and without it nothing can be planned."""
     plan: Plan | None
     entries: tuple[Entry, ...]
-    """What went into the journal."""
+    """The entries written to the journal."""
 
 
 class Controller:
-    """Runs the loop on one journal. Nothing but the journal is needed to go on after a crash."""
+    """Runs the loop on one journal. After a crash the journal alone is enough to continue."""
 
     def __init__(
         self,
@@ -85,8 +95,8 @@ class Controller:
         planner: Callable[[Snapshot], Plan] | None = None,
         offload: Offload = inline,
     ) -> None:
-        """``now``: the time of day. ``steady``: a monotonic clock, by which the lease and answers grow old; the same as
-        ``now`` unless it is given. ``clock_name``: which clock that is, if it goes on while no controller runs: those
+        """``now``: the time of day. ``steady``: a monotonic clock that measures the age of the lease and of answers;
+        the default is ``now``. ``clock_name``: which clock that is, if it goes on while no controller runs: those
         that name the same clock see whether the time of day was set between them. ``wake`` is called when an
         observation or a call has come back. ``steer`` overrides settings by what was observed. ``planner``: another
         planner, to compare it with ours. ``offload``: how calls to the journal are made, which may block."""
@@ -102,6 +112,8 @@ class Controller:
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
         self._paced_settings: tuple[Settings, dict[str, int], Settings] | None = None
+        self._traits: tuple[Workload, PacedWorkload | None, bool] | None = None
+        """The workload, and which optional parts of the contract it has."""
         self._observer = self._new_observer()
 
     # -- leading ------------------------------------------------------------------------------------------------------
@@ -117,12 +129,12 @@ class Controller:
             self.leading.release()  # for one that can read it
             raise
         self._observer.known(self.controller_state.observed)
-        # Those of earlier leaders count too: many that each live for a moment must write a checkpoint in the end.
+        # Entries of earlier leaders count too, so that a series of short-lived leaders still writes checkpoints.
         self._entries_since_saved = state.seq - checkpoint
-        self._looked_at = (self.controller_state.at, began)
+        self._observed_at = (self.controller_state.at, began)
         self._marked = False
         self._numbers = count(self.journal.last_seq() + 1)
-        self._stamp = _letters(int(self.now()))
+        self._stamp = _letters(abs(int(self.now())))
         leads, epoch = self.leading.leads, self.leading.epoch
         self._bind()
         self.actuator = Actuator(self.providers, self.workload, epoch, self.cluster, leads, self.now, self._wake)
@@ -130,7 +142,7 @@ class Controller:
 
     @property
     def cluster(self) -> ClusterIdentity:
-        """Whose machines this controller buys."""
+        """The name and id of the cluster whose machines this controller manages."""
         return ClusterIdentity(self.settings.cluster.name, self.journal.cluster_id)
 
     def _bind(self) -> None:
@@ -138,8 +150,9 @@ class Controller:
             provider.bind(self.cluster)
 
     def _new_id(self, group: str) -> str:
-        """Unique for ever, also if the journal is lost: the id of the cluster, the second in which we came to lead, and
-        a number that no earlier leader of this journal has used."""
+        """Return a slice id that is never used again, even if the journal is lost: it has the cluster id, the second in
+        which this controller became leader, and a number that no earlier leader of this journal has used.
+        """
         return new_slice_id(group, f"{self.journal.cluster_id}{self._stamp}", next(self._numbers))
 
     async def stop(self) -> None:
@@ -151,7 +164,7 @@ class Controller:
     # -- settings -----------------------------------------------------------------------------------------------------
 
     def check(self, providers: Mapping[str, Provider]) -> None:
-        """``IncompatibleConfig`` if slices would be left without the provider that sold them."""
+        """Raise ``IncompatibleConfig`` if slices would be left without their provider."""
         left: dict[str, int] = {}
         for record in self.controller_state.fleet.slices.values():
             if record.provider not in providers and record.state != State.QUEUED:
@@ -163,8 +176,9 @@ class Controller:
             )
 
     async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
-        """Go on with other settings. Slices of groups that are gone are drained. ``IncompatibleConfig`` changes
-        nothing."""
+        """Replace the settings. Slices of removed groups are drained. After ``IncompatibleConfig`` the old settings
+        stay.
+        """
         async with self._turn:
             await self._reconfigure(settings, providers, workload)
 
@@ -189,7 +203,7 @@ class Controller:
         )
 
     def _missing(self, provider: str) -> dict[str, str]:
-        """Slices of a provider that may have ended, with their groups."""
+        """Return the slices of a provider that may have ended, with their groups."""
         return {
             record.id: record.group
             for record in self.controller_state.fleet.activity.active.values()
@@ -204,42 +218,46 @@ class Controller:
             return await self._tick()
 
     async def _tick(self) -> Pass:
-        look = await self._observer.look()
+        observation = await self._observer.observe()
         if self.actuator.overtaken:
             await self._offload(lambda: self._overtaken(self.actuator.overtaken))
         if self.leading.is_due:
             await self._offload(self.leading.renew)
-        heard = self.controller_state.heard.get(ORDERS, 0)
-        orders = await self._offload(lambda: orders_after(self.journal, heard))
+        applied = self.controller_state.applied_orders.get(ORDERS, 0)
+        orders = await self._offload(lambda: orders_after(self.journal, applied))
         before, now = self.controller_state, self.now()
-        self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.fleet, now), look.work)
+        self._steered = self._with_workload_groups(
+            self._steer(self.settings, observation.work, before.fleet, now), observation.work
+        )
         settings = self._paced(self._steered.settings)
-        refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
+        refused, observed_at = tuple(self.actuator.refused), (now, self.steady())
         given = Inputs(
             now=now,
             settings=settings,
-            observed=observed_now(before, look, settings, self.actuator.troubles),
-            jump=self._jumped(looked_at),
+            observed=observed_now(before, observation, settings, self.actuator.troubles),
+            jump=self._jumped(observed_at),
             orders=orders,
             refused=refused,
             calling=self.actuator.launching,
-            mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
-            takeover_step=0.0 if self._marked else self._clock_step(looked_at, before.clock),
-            clock=self._clock_after(looked_at, before.clock),
+            mistakes=tuple(sorted(set(observation.mistakes) - self._mistakes)),
+            takeover_step=0.0 if self._marked else self._clock_step(observed_at, before.clock),
+            clock=self._clock_after(observed_at, before.clock),
             mark={} if self._marked else {VERSION: __version__},
         )
         made = reconcile(before, given, self._new_id, self._planner)
         await self._commit(made)
-        self._looked_at = looked_at
+        self._observed_at = observed_at
         self.actuator.refused = self.actuator.refused[len(refused) :]
-        self._mistakes = frozenset(look.mistakes)
+        self._mistakes = frozenset(observation.mistakes)
         self.actuator.start(self.controller_state.fleet, settings)
         self._report(made, settings, refused)
         await self._save()
         return Pass(made.fold, made.snapshot, made.plan, made.entries)
 
     def _with_workload_groups(self, steered: Steered, work: ValidView | None) -> Steered:
-        """Settings with the groups that the workload defines; those of the last pass while it does not answer."""
+        """Return the settings with the groups that the workload defines; while it does not answer, those of the last
+        pass.
+        """
         if work is not None:
             whole = with_workload_groups(steered.settings, work.shown.groups)
         else:
@@ -248,14 +266,14 @@ class Controller:
             whole = replace(steered.settings, groups=(*steered.settings.groups, *more)) if more else steered.settings
         if whole is steered.settings or not self._has_workload_groups:
             return steered
-        # The same settings are one object: what follows from them is worked out once.
+        # Equal settings stay the same object, so that values derived from them are computed once.
         if self._whole is not None and self._whole == whole:
             whole = self._whole
         self._whole = whole
         return replace(steered, settings=whole)
 
     def _report(self, made: ReconcileResult, settings: Settings, refused: Sequence[Refused]) -> None:
-        """Report the decision to a workload that shows decisions to its users."""
+        """Pass the decision to a workload that shows decisions to its users."""
         if not isinstance(self.workload, DecisionListener):
             return
         slices = {
@@ -277,8 +295,9 @@ class Controller:
         self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals))
 
     def _overtaken(self, error: str) -> None:
-        """A provider knows a newer controller. The journal shows whether it is one of ours, which leads now
-        (``NotLeading``), or one that this journal has never seen (``Overtaken``)."""
+        """Raise the error for a provider that knows a newer controller: ``NotLeading`` if that controller has taken
+        over this journal, ``Overtaken`` if this journal has never seen it.
+        """
         with self.leading.writing():
             self.journal.append((), epoch=self.leading.epoch)
         raise Overtaken(
@@ -288,34 +307,52 @@ class Controller:
         )
 
     def _paced(self, settings: Settings) -> Settings:
-        """The settings with what the workload says of itself: whether its cordons are final, and how many hosts may
-        start at once on one machine."""
-        most, final = getattr(self.workload, "starts_per_machine", None), getattr(self.workload, "final_fences", False)
-        if most is None and not final:
+        """Return the settings with properties of the workload: whether its cordons are final, and how many hosts may
+        start at once on one machine.
+        """
+        workload = self.workload
+        if self._traits is None or self._traits[0] is not workload:  # these checks are slow: once for each workload
+            final = isinstance(workload, FinalFenceWorkload) and workload.final_fences
+            self._traits = (workload, workload if isinstance(workload, PacedWorkload) else None, final)
+        _, paced, final = self._traits
+        if paced is None and not final:
             return settings
-        shared = [name for name, one in self.providers.items() if getattr(one, "one_machine", False)]
-        starting = dict.fromkeys(shared, most) if most is not None else {}
+        shared = [name for name, one in self.providers.items() if on_one_machine(one)]
+        starting = dict.fromkeys(shared, paced.starts_per_machine) if paced is not None else {}
         if self._paced_settings is None or self._paced_settings[:2] != (settings, starting):
             whole = replace(settings, starting=starting, final_cordons=final)
             self._paced_settings = (settings, starting, whole)
         return self._paced_settings[2]
 
-    def _jumped(self, looked_at: tuple[float, float]) -> float:
-        """By how much the clock was set since the last pass, or how long nothing was observed."""
-        (now, steady), (last_now, last_steady) = looked_at, self._looked_at
+    def _jumped(self, observed_at: tuple[float, float]) -> float:
+        """Return by how much the clock was set since the last pass, or how long nothing was observed."""
+        (now, steady), (last_now, last_steady) = observed_at, self._observed_at
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
 
-    def _clock_step(self, looked_at: tuple[float, float], clock: Mapping[str, float]) -> float:
-        """By how much the clock was set since that was last recorded, if it was recorded by the same steady clock."""
-        now, steady = looked_at
-        step = now - steady - clock.get(self._clock_name, now - steady)
-        return step if abs(step) >= 1 else 0.0
+    def _ahead(self, observed_at: tuple[float, float]) -> dict[str, float]:
+        """Return the seconds by which the time of day is ahead of clocks that other controllers can read too."""
+        ahead = observed_at[0] - observed_at[1]
+        found = {self._clock_name: ahead} if self._clock_name else {}
+        if self.leading.shared_clock is not None:
+            found[SHARED_CLOCK] = ahead - self.leading.shared_clock
+        return found
 
-    def _clock_after(self, looked_at: tuple[float, float], clock: Mapping[str, float]) -> Mapping[str, float]:
-        if not self._clock_name or (self._clock_name in clock and not self._clock_step(looked_at, clock)):
-            return clock
-        return {self._clock_name: looked_at[0] - looked_at[1]}
+    def _clock_step(self, observed_at: tuple[float, float], clock: Mapping[str, float]) -> float:
+        """Return by how much the time of day differs from that of the last leader, or was set since its last record.
+
+        Both are compared by a clock that both have read: the steady clock of the same computer, or the clock of the
+        database. Without one it is unknown, and 0.
+        """
+        for name, ahead in self._ahead(observed_at).items():
+            if name in clock:
+                return ahead - clock[name] if abs(ahead - clock[name]) >= 1 else 0.0
+        return 0.0
+
+    def _clock_after(self, observed_at: tuple[float, float], clock: Mapping[str, float]) -> Mapping[str, float]:
+        found = self._ahead(observed_at)
+        known = all(name in clock and abs(ahead - clock[name]) < 1 for name, ahead in found.items())
+        return clock if known else found
 
     async def _commit(self, made: ReconcileResult) -> None:
         """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
@@ -331,7 +368,9 @@ class Controller:
             return self.journal.append(entries, epoch=self.leading.epoch)
 
     async def _save(self) -> None:
-        """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
+        """Write a checkpoint if a restart would have to read many entries. Calls for committed entries are started
+        before.
+        """
         written, state = self._entries_since_saved, self.controller_state
         if written <= SAVE_AFTER or written <= 2 * sum(map(len, state.tables().values())):
             return
@@ -343,7 +382,7 @@ class Controller:
             self.journal.save_state(state.seq, saved(state), epoch=self.leading.epoch)
 
     def next_deadline(self) -> float | None:
-        """When a pass would do something without a new observation, by the clock ``now``."""
+        """Return when a pass would do something without a new observation, by the clock ``now``."""
         demands = self.controller_state.observed.demand.values()
         due = next_deadline(self.controller_state.fleet, demands, self._steered.settings, self.now())
         again = self.actuator.next_try()
@@ -351,7 +390,7 @@ class Controller:
 
 
 def _letters(number: int) -> str:
-    """A number as short as it gets in digits and lower-case letters, which every provider takes in a name."""
+    """Encode a number in base 36: short, and valid in the names of every provider."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     text = ""
     while number:

@@ -1,8 +1,7 @@
-"""JournalThread makes journal calls off the event loop, on a daemon thread that does not delay the end of the
-program.
+"""JournalThread makes journal calls off the event loop, on a daemon thread that does not delay the end of the program.
 
-A database that hangs, or a disk that is slow, must not keep the loop from hearing signals, answers and timers. Calls of
-one thread follow each other in order. In a simulation, where no time passes in a call, they are made in place.
+A database that hangs, or a slow disk, must not keep the loop from handling signals, answers and timers. Calls run in
+order, one at a time. A simulation, where a call takes no time, makes them in place.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Makes a call that may block, and gives its result."""
+    """Makes a call that may block, and returns its result."""
 
     def __call__(self, call: Callable[[], T]) -> Awaitable[T]: ...
 
@@ -28,7 +27,7 @@ async def inline(call: Callable[[], T]) -> T:
 
 
 class JournalThread:
-    """One thread for calls that may block. It ends with the program, also in the middle of a call."""
+    """A thread for calls that may block. It ends with the program, even during a call."""
 
     def __init__(self, name: str = "journal") -> None:
         self._calls: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[[], Any]]] = (
@@ -39,7 +38,7 @@ class JournalThread:
 
     async def __call__(self, call: Callable[[], T]) -> T:
         if self._thread is None:
-            # A daemon: the interpreter does not wait for it, and neither does asyncio, as for its own executor.
+            # A daemon thread: unlike asyncio's executor, it does not delay the end of the interpreter.
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         loop = asyncio.get_running_loop()
@@ -57,7 +56,7 @@ class JournalThread:
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
-                return  # the loop is closed: no caller waits any more
+                return  # the loop is closed: no caller waits
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

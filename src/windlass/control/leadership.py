@@ -13,34 +13,42 @@ from windlass.journal import Fenced, Journal, LeaseLost
 
 from .settings import Leadership
 
+PROMPT = 0.5
+"""Seconds within which the database must answer so that its clock can be compared with ours."""
+
 
 class NotLeading(Exception):
     """Another controller has the lease."""
 
 
 class Leading:
-    """A lease that was taken. ``NotLeading`` while another controller has it."""
+    """The leader lease of this process. Raises ``NotLeading`` while another controller has it."""
 
     def __init__(
         self, journal: Journal, leadership: Leadership, now: Callable[[], float], steady: Callable[[], float]
     ) -> None:
         self._journal, self._now, self._steady = journal, now, steady
+        self.shared_clock: float | None = None
+        """Seconds by which the clock of the database, which all controllers share, is ahead of our steady clock. None:
+        there is no such clock, or it has not answered promptly yet.
+        """
         asked_at = steady()
         lease = journal.acquire(leadership.holder, leadership.lease, self._lease_time())
         if lease is None:
             other = journal.lease()
-            raise NotLeading(f"{other.holder} leads, epoch {other.epoch}" if other else "another controller leads")
+            raise NotLeading(f"{other.holder} leads" if other else "another controller leads")
         self._lease = lease
         self._count_from(asked_at)
 
     @property
     def epoch(self) -> int:
-        """The fence: goes with every append, and with every changing call to a provider."""
+        """The fencing epoch. Every append and every changing call to a provider carries it."""
         return self._lease.epoch
 
     def leads(self) -> bool:
-        """Whether the lease has not run out: asked before every outside call. By the steady clock, counted from before
-        the lease was asked for, so that neither a clock that is set nor a slow database makes it longer."""
+        """Whether the lease is still valid; checked before every outside call. Measured by the steady clock from before
+        the request, so that neither a clock that is set nor a slow database extends it.
+        """
         return self._steady() < self._until
 
     @property
@@ -63,12 +71,12 @@ class Leading:
         self._count_from(asked_at)
 
     def release(self) -> None:
-        """Release it, so that another controller need not wait until it expires."""
+        """Release the lease, so that another controller need not wait until it expires."""
         self._journal.release(self._lease)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context for writes under the epoch: a refusal of the journal becomes ``NotLeading``."""
+        """A context for writes under the epoch: a refusal by the journal becomes ``NotLeading``."""
         try:
             yield
         except (Fenced, LeaseLost) as error:
@@ -79,3 +87,6 @@ class Leading:
 
     def _count_from(self, asked_at: float) -> None:
         self._until, self._renew_at = asked_at + self._lease.ttl, asked_at + self._lease.ttl / 3
+        answered_at = self._steady()
+        if self._journal.own_clock and answered_at - asked_at <= PROMPT:
+            self.shared_clock = self._lease.expires_at - self._lease.ttl - (asked_at + answered_at) / 2

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
-from windlass.control.observe.observed import Observed
 from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, STEP, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.operator_orders import Order, order_in
-from windlass.control.record.controller_state import KINDS, SETTINGS, ControllerState
+from windlass.control.record.controller_state import KINDS, SETTINGS, TABLES, ControllerState
 from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED, VERSION
 from windlass.control.record.state_reader import UNSEEN, StateReader, with_nodes
 from windlass.control.state.codec import from_plain
@@ -37,54 +36,60 @@ from windlass.journal.encoding import encode
 from .settings import Settings
 
 DECIDED: Final = frozenset({"slice", LAUNCH, "waiting", "stay"})
-"""Kinds of entries that are decisions, each with its reason; the others are counted with them nowhere, but compared."""
-OBSERVED: Final = tuple(one.name for one in fields(Observed))
+"""Kinds of entries that count as decisions. All kinds are compared."""
+OBSERVED: Final = {
+    kind: attribute.removeprefix("observed.")
+    for kind, (attribute, _) in TABLES.items()
+    if attribute.startswith("observed.")
+}
+"""Tables of observations, each with its attribute in ``Observed``."""
 
 
 class Unreadable(Exception):
-    """A record is not what a controller writes, or one is missing; the text names it."""
+    """A record is malformed or missing; the message has its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMismatch:
-    """The first entry of a pass that came out otherwise."""
+    """The first entry of a pass that differs from its record."""
 
     number: int
-    """Of the pass, from 1."""
+    """Number of the pass, from 1."""
     at: float
     seq: int
-    """The number of the record; where nothing was recorded, of the last one of the pass."""
+    """Number of the record; where nothing was recorded, of the last one of the pass."""
     recorded: str
-    """Kind, subject and data; empty: there is no such record."""
+    """Kind, subject and data of the record; empty: there is none."""
     again: str
-    """What was decided this time; empty: no such thing."""
+    """The entry that the code of today writes; empty: none."""
 
 
 @dataclass
 class Replay:
-    """What came of it."""
+    """The result of a replay."""
 
     passes: int = 0
-    """That were made again."""
+    """Passes that were replayed."""
     decisions: int = 0
-    """Transitions, launches and reasons in them."""
+    """Transitions, launches and reasons in these passes."""
     differing: int = 0
-    """Passes that came out otherwise."""
+    """Passes that differ from their records."""
     first: ReplayMismatch | None = None
     unmarked: int = 0
-    """Passes of leaders of an older version, which cannot be made again."""
+    """Passes of older versions, which did not record all inputs and cannot be replayed."""
     began_at: int = 0
-    """The number of the record up to which a saved state stands for what is compacted away; 0: from the first."""
+    """The number of the last record that is covered by the checkpoint at the start; 0: the replay starts with record 1.
+    """
     since: float | None = None
     until: float | None = None
-    """Instants of the first and the last pass that were made again."""
+    """Times of the first and the last replayed pass."""
     versions: list[str] = field(default_factory=list)
-    """That recorded them, in order."""
+    """Versions that recorded the passes, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedPass:
-    """The records that were appended together."""
+    """The records of one pass."""
 
     records: tuple[Record, ...]
 
@@ -98,12 +103,12 @@ class RecordedPass:
 
     @property
     def mark(self) -> Mapping[str, Any] | None:
-        """The data of its entry ``pass``; None: it has none."""
+        """The data of its ``pass`` entry; None: it has none."""
         return self.records[0].data if self.records[0].kind == PASS else None
 
 
 def passes_of(records: Iterable[Record], orders: list[tuple[int, Order]]) -> Iterator[RecordedPass]:
-    """The passes, in order. Operators' orders lie between them, and are put into ``orders``."""
+    """Yield the passes in order. Operators' orders between them are appended to ``orders``."""
     together: list[Record] = []
     for record in records:
         if record.kind == ORDER:
@@ -120,9 +125,9 @@ def passes_of(records: Iterable[Record], orders: list[tuple[int, Order]]) -> Ite
 
 
 def beginning(journal: Journal, since: float | None = None) -> tuple[ControllerState, bool, int]:
-    """The state with which the journal begins, as the controller of that instant knew it; whether what follows it
-    may be made again; and the number of the last record that is in it. ``since``: that of the last saved state before
-    it, if there is one."""
+    """Return the state with which the journal begins, whether the passes after it can be replayed, and the number of
+    the last record in it. ``since``: start with the newest checkpoint before that time, if there is one.
+    """
     start = (None if since is None else journal.latest_state(since)) or journal.oldest_state()
     if start is None:
         return ControllerState(), False, 0
@@ -137,7 +142,7 @@ def beginning(journal: Journal, since: float | None = None) -> tuple[ControllerS
 
 
 def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
-    """The records as they come; ``Unreadable`` where one is missing."""
+    """Yield the records; raise ``Unreadable`` where one is missing."""
     for record in records:
         if record.seq != after + 1:
             raise Unreadable(f"record {after + 1} is missing: the journal is not whole")
@@ -148,20 +153,21 @@ def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
 def replayed(
     journal: Journal, *, settings: Callable[[Settings], Settings] | None = None, since: float | None = None
 ) -> Replay:
-    """Make every pass again, and report those from ``since`` on. ``settings`` gives other ones for those that were
-    recorded: then the report has the passes that would have decided otherwise, each from what was known then."""
+    """Replay every pass, and report those from ``since`` on. ``settings`` maps the recorded settings to others: the
+    report then has the passes that would have decided differently, each from its recorded inputs.
+    """
     controller_state, marked, seq = beginning(journal, since)
     found, planner = Replay(began_at=seq), partial(plan, memo=PlannerMemo())
-    heard = controller_state.heard.get(ORDERS, 0)
-    early = journal.read(heard, kinds=(ORDER,), upto=seq)
+    applied = controller_state.applied_orders.get(ORDERS, 0)
+    early = journal.read(applied, kinds=(ORDER,), upto=seq)
     orders = [(record.seq, order) for record in early if (order := order_in(record)) is not None]
     epoch: int | None = None
     for one in passes_of(without_gaps(journal.read(seq), seq), orders):
-        # To know what was known at an instant, what comes between it and the saved state is made again as well.
+        # The passes between the checkpoint and `since` are replayed too: they give the state at `since`.
         counts = found if since is None or one.at >= since else Replay()
         begins = VERSION in (one.mark or {})
         if begins or (one.epoch != epoch and (epoch is not None or not seq)):
-            controller_state = with_nodes(controller_state)  # a new leader knows what the journal has, and no more
+            controller_state = with_nodes(controller_state)  # a new leader knows only what is in the journal
             marked = begins
         epoch = one.epoch
         if marked:
@@ -169,7 +175,7 @@ def replayed(
         else:
             counts.unmarked += 1
             controller_state = _applied(controller_state, one, controller_state)
-        orders[:] = [each for each in orders if each[0] > controller_state.heard.get(ORDERS, 0)]
+        orders[:] = [each for each in orders if each[0] > controller_state.applied_orders.get(ORDERS, 0)]
     return found
 
 
@@ -181,7 +187,7 @@ def _again(
     change: Callable[[Settings], Settings] | None,
     planner: Callable[[Snapshot], Plan],
 ) -> ControllerState:
-    """One pass made again, and the state after it as it was recorded."""
+    """Replay one pass; return the difference and the recorded state after the pass."""
     found.passes += 1
     number = found.passes + found.unmarked
     found.decisions += sum(record.kind in DECIDED for record in one.records)
@@ -211,7 +217,7 @@ def _again(
 
 
 def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) -> ReplayMismatch | None:
-    """The first entry that is not the same, byte for byte."""
+    """Return the first entry that differs, byte for byte."""
     for record, entry in zip_longest(one.records, again):
         was, now = _line(record) if record is not None else "", _line(entry) if entry is not None else ""
         if record is not None and entry is not None and record.kind == entry.kind and was != now:
@@ -224,7 +230,7 @@ def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) ->
 def _other_deeds(
     number: int, one: RecordedPass, again: Sequence[Entry], before: ControllerState
 ) -> ReplayMismatch | None:
-    """What is done otherwise under other settings: sentences with other numbers in them are no deeds."""
+    """Return how the actions of a pass differ under other settings. Reasons whose numbers differ are not counted."""
     was, now = _deeds(one.records, before), _deeds(again, before)
     if was.keys() == now.keys():
         return None
@@ -233,7 +239,7 @@ def _other_deeds(
 
 
 def _deeds(entries: Iterable[Entry | Record], before: ControllerState) -> dict[tuple[str, str], str]:
-    """The changes of state in a pass, each as a sentence."""
+    """Return the changes of state in a pass, each as a sentence."""
     found: dict[tuple[str, str], str] = {}
     for entry in entries:
         if entry.kind == "slice" and IS in entry.data:
@@ -248,7 +254,7 @@ _ADDED: Final = {LAUNCH: ("demands",), REFUSED: ("group",)}
 
 
 def _as_recorded(entry: Entry, record: Record) -> Entry:
-    """An entry without the keys that the version that recorded it did not know."""
+    """Return an entry without the keys that the recording version did not know."""
     unknown = {key for key in _ADDED.get(entry.kind, ()) if key not in record.data}
     return (
         replace(entry, data={key: one for key, one in entry.data.items() if key not in unknown}) if unknown else entry
@@ -256,30 +262,31 @@ def _as_recorded(entry: Entry, record: Record) -> Entry:
 
 
 def _line(entry: Entry | Record) -> str:
-    """An entry as it is kept: canonical JSON."""
+    """Return an entry as it is stored: canonical JSON."""
     return f"{entry.kind} {entry.subject} {float(entry.at)!r} {encode(entry.data, entry.kind)}"
 
 
 def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[int, Order]]) -> Inputs:
-    """What came into a pass, by its records; ``Unreadable`` names the one that cannot be."""
+    """Return the inputs of a pass from its records; ``Unreadable`` names a malformed one."""
     mark = dict(one.mark or {})
     news: dict[str, dict[str, Any]] = {}
     refused: list[Refused] = []
     mistakes: list[str] = []
     settings, clock = before.settings.get(SETTINGS), dict(before.clock)
-    heard = before.heard.get(ORDERS, 0)
+    applied = before.applied_orders.get(ORDERS, 0)
     for record in one.records:
         with _reading(record):
             data: Any = record.data
             if record.kind in OBSERVED:
-                table = news.setdefault(record.kind, dict(getattr(before.observed, record.kind)))
+                attribute = OBSERVED[record.kind]
+                table = news.setdefault(attribute, dict(getattr(before.observed, attribute)))
                 _put(table, record)
             elif record.kind == "settings":
                 settings = from_plain(Settings, data[IS])
             elif record.kind == "clock":
                 _put(clock, record)
             elif record.kind == "heard":
-                heard = int(data[IS])
+                applied = int(data[IS])
             elif record.kind == MISTAKE:
                 mistakes.append(data["why"])
             elif record.kind == REFUSED:
@@ -292,7 +299,7 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
         settings=settings,
         observed=replace(before.observed, **news),
         jump=mark.pop(JUMP, 0.0),
-        orders=[each for each in orders if each[0] <= heard],
+        orders=[each for each in orders if each[0] <= applied],
         refused=tuple(refused),
         calling=frozenset(mark.pop(CALLING, ())),
         mistakes=tuple(mistakes),
@@ -303,7 +310,7 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
 
 
 def _ids_of(one: RecordedPass) -> Callable[[str], str]:
-    """Gives new slices the ids that were given to them; one more gets a name that no slice has."""
+    """Gives new slices their recorded ids; a slice that was not recorded gets an unused name."""
     ids: dict[str, deque[str]] = {}
     for record in one.records:
         if record.kind == LAUNCH:
@@ -319,7 +326,7 @@ def _ids_of(one: RecordedPass) -> Callable[[str], str]:
 
 
 def _applied(before: ControllerState, one: RecordedPass, nodes: ControllerState) -> ControllerState:
-    """The state after a pass as it was recorded, with the nodes of ``nodes``: those are in no record."""
+    """Return the recorded state after a pass, with the nodes from ``nodes``, which are not recorded."""
     reader = StateReader()
     reader.tables = {kind: dict(table) for kind, table in before.tables().items()}
     for record in one.records:
@@ -343,9 +350,9 @@ def _put(table: dict[str, Any], record: Record) -> None:
 
 @contextmanager
 def _reading(record: Record) -> Iterator[None]:
-    """Around the reading of one record: what it raises is ``Unreadable`` with its number."""
+    """A context for reading one record: turns any error into ``Unreadable`` with the number of the record."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         what = f"record {record.seq} ({record.kind} of {record.subject})"
-        raise Unreadable(f"{what} is not what a controller writes: {error!r}") from error
+        raise Unreadable(f"{what} is malformed: {error!r}") from error

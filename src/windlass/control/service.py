@@ -25,18 +25,20 @@ from .settings import Leadership, Settings
 T = TypeVar("T")
 
 ORDERS_EVERY = 0.5
-"""Seconds between two looks for new orders: one row is read."""
+"""Seconds between two checks for new orders; a check reads one row."""
 COMPACT_EVERY = 3600.0
 STOP_WITHIN = 1.5
-"""Seconds that a stop waits for the pass under way, and then for the lease to be given back."""
+"""Seconds that a stop waits for the pass under way, and then for the release of the lease."""
 HUNG_WITHIN = 0.2
-"""The same for the lease when the pass did not end in time: the journal hangs, and the lease runs out by itself."""
+"""Seconds that a stop waits for the release of the lease if the pass did not end in time: the journal hangs, and the
+lease expires anyway.
+"""
 DEPENDABLE = ("settings",)
 """Kinds of records that are never compacted: without them old decisions cannot be understood."""
 
 
 class _Stopped(Exception):
-    """It was to stop while it waited for something that takes too long."""
+    """The service was stopped during a call that takes too long."""
 
 
 class Service:
@@ -60,13 +62,13 @@ class Service:
         steer: Steer = unchanged_settings,
         offload: Offload = inline,
     ) -> None:
-        """``on_pass`` gets every pass, ``on_message`` every other sentence for people, ``on_lead`` the one that says
-        that it leads (without it, that is a message too). ``clock_name``, ``steer`` and ``offload`` as for a
-        controller."""
+        """``on_pass`` gets every pass, ``on_message`` every other message for people, ``on_lead`` the message that it
+        leads (default: ``on_message``). ``clock_name``, ``steer`` and ``offload`` as for a controller.
+        """
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._on_pass, self._on_message, self._on_lead = on_pass, on_message, on_lead or on_message
         self._retention, self._journal = retention, journal
-        self._said = ""
+        self._reported = ""
         self._changed: asyncio.Task[None] | None = None
         self._compacted_at = -inf  # at once: a controller that restarts often would never compact
         self.controller = Controller(
@@ -83,18 +85,18 @@ class Service:
             offload=offload,
         )
         self._offload = offload
-        # Beside the other calls, which need not wait for it: it gives way after every page.
+        # On a thread of its own, so that other calls do not wait; it yields after every page.
         self._compaction: Offload = offload if offload is inline else JournalThread("journal compaction")
         self._compacting: asyncio.Task[None] | None = None
         self.leading = False
 
     def stop(self) -> None:
-        """Come to an end; slices live on."""
+        """Stop the service; slices keep running."""
         self._stop.set()
         self._wake.set()
 
     async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
-        """Go on with other settings; ``Misfit`` changes nothing."""
+        """Replace the settings; after ``IncompatibleConfig`` the old ones stay."""
         if self.leading:
             await self.controller.reconfigure(settings, providers, workload)
         else:
@@ -107,16 +109,16 @@ class Service:
         """Lead or stand by, until ``stop``."""
         try:
             while not self._stop.is_set():
-                self._wake.clear()  # what woke it as a leader must not keep it from standing by
+                self._wake.clear()  # a wake-up that came while it was leading must not end the stand-by wait
                 try:
                     await self._or_stopped(self._offload(self.controller.start))
                 except _Stopped:
                     return
                 except NotLeading as error:
-                    self._say(f"standing by: {error}")
+                    self._report(f"standing by: {error}")
                     await self._sleep(self.controller.leadership.lease / 3)
                 except JournalError as error:
-                    self._say(f"the journal: {error}")
+                    self._report(f"the journal: {error}")
                     await self._sleep(self.controller.settings.policy.evaluation_interval.max)
                 else:
                     await self._lead()
@@ -126,7 +128,7 @@ class Service:
     async def _lead(self) -> None:
         self.leading = True
         self._on_lead(f"leading as {self.controller.leadership.holder}")
-        self._said = ""
+        self._reported = ""
         watching, release_within = asyncio.create_task(self._watch_orders()), STOP_WITHIN
         try:
             while not self._stop.is_set():
@@ -134,26 +136,26 @@ class Service:
                 self._wake.clear()
                 try:
                     self._on_pass(await self._or_stopped(self.controller.tick()))
-                    self._say("")
+                    self._report("")
                 except _Stopped:
                     release_within = HUNG_WITHIN
                     return
                 except NotLeading as error:
-                    self._say(f"not leading any more: {error}")
+                    self._report(f"not leading any more: {error}")
                     return
                 except Overtaken as error:
-                    self._say(f"stopping: {error}")
+                    self._report(f"stopping: {error}")
                     raise
                 except JournalUnavailable as error:
-                    self._say(f"nothing is done, because it is not known what the journal has: {error}")
+                    self._report(f"nothing is done, because a write to the journal was not confirmed: {error}")
                     return  # the state is read again from the journal, with what was written or without it
                 except JournalVersion as error:
-                    self._say(f"not leading any more: {error}")
-                    return  # it can write no more, so the lease runs out, and the newer one takes over
+                    self._report(f"not leading any more: {error}")
+                    return  # it can no longer write, so the lease expires and the newer version takes over
                 except JournalError as error:
-                    self._say(f"nothing is done, because the journal cannot be written: {error}")
+                    self._report(f"nothing is done, because the journal cannot be written: {error}")
                 except Exception as error:  # noqa: BLE001  # nothing was committed in it; the next may go better
-                    self._say(f"a pass failed, please report it: {type(error).__name__}: {error}")
+                    self._report(f"a pass failed, please report it: {type(error).__name__}: {error}")
                 self._compact()
                 await self._pause(begun)
         finally:
@@ -161,7 +163,7 @@ class Service:
             watching.cancel()
             if self._compacting is not None:
                 self._compacting.cancel()
-            # A journal that hangs does not keep it: the lease expires.
+            # A journal that hangs does not delay the stop: the lease expires.
             with suppress(JournalError, TimeoutError):
                 async with asyncio.timeout(release_within):
                     await self.controller.stop()
@@ -169,7 +171,7 @@ class Service:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def _pause(self, begun: float) -> None:
-        """Until something happens or is due, and at least for the minimum interval since the pass began."""
+        """Wait until something happens or is due, and at least for the minimum interval since the pass began."""
         controller = self.controller
         interval = controller.settings.policy.evaluation_interval
         self._listen()
@@ -187,11 +189,11 @@ class Service:
             await asyncio.wait_for(self._wake.wait(), seconds)
 
     def _listen(self) -> None:
-        """Be woken by the workload's next change. Ask again after each observation: it counts from the last one."""
+        """Wake up on the workload's next change. Started again after each observation."""
         if self._changed is None or self._changed.done():
-            self._changed = asyncio.create_task(self._hear())
+            self._changed = asyncio.create_task(self._wait_for_change())
 
-    async def _hear(self) -> None:
+    async def _wait_for_change(self) -> None:
         with suppress(Exception):  # a workload that cannot notify is observed by the clock
             await self.controller.workload.changed()
             self._wake.set()
@@ -227,7 +229,7 @@ class Service:
         self._compacting = asyncio.create_task(compact())
 
     async def _or_stopped(self, awaited: Awaitable[T]) -> T:
-        """What is awaited; ``_Stopped`` when we are to stop and it takes longer than that can wait."""
+        """Return the result of an awaitable; raise ``_Stopped`` if it takes too long after a stop."""
         task, stop = asyncio.ensure_future(awaited), asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -243,8 +245,8 @@ class Service:
             if not task.done():
                 task.cancel()
 
-    def _say(self, text: str) -> None:
-        """Once, however long it lasts."""
-        if text and text != self._said:
+    def _report(self, text: str) -> None:
+        """Report a message once while it stays the same."""
+        if text and text != self._reported:
             self._on_message(text)
-        self._said = text
+        self._reported = text

@@ -12,7 +12,7 @@ from windlass.core.model.snapshot import Cluster, Group
 
 
 def _limit(state: State) -> float:
-    """The time limit of a state by the table of states."""
+    """The setting that limits the time in each state, from the table of states."""
     limit = TABLE[state].limit
     assert limit is not None
     return limit
@@ -20,7 +20,7 @@ def _limit(state: State) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Seconds between two passes of the loop: at least, however much happens; at most, when nothing does."""
+    """Minimum and maximum seconds between two passes of the loop."""
 
     min: float = 0.2
     max: float = 5.0
@@ -33,11 +33,11 @@ class BackOff:
     factor: float = 0.7
     """Each failure that counts multiplies the group's health by this."""
     window: float = 900
-    """A failure counts in full for so many seconds."""
+    """Seconds for which a failure counts in full."""
     heal: float = 3600
-    """After so many seconds it counts for nothing; in between for less and less."""
+    """Seconds after which it no longer counts; in between its weight falls linearly."""
     floor: float = 0.05
-    """Health never falls below this: one launch at a time is always tried in the end."""
+    """Health never falls below this, so one launch at a time is always tried."""
     pause: float = 15
     """Seconds without a launch after a failure, at full health; divided by the health."""
     quota_block: float = 300
@@ -54,11 +54,11 @@ class Policy:
 
     evaluation_interval: Interval = Interval()
     observe_timeout: float = 10
-    """For a workload or provider to show what it has; later, it is unknown in that pass."""
+    """Limit for one observation of a workload or provider; after it, the source is unknown in that pass."""
     call_timeout: float = 120
-    """For one outside call; later, it is given up, and what it did is seen in the list."""
+    """Limit for one outside call; after it, the call is cancelled, and the next list shows its effect."""
     retry_pause: float = 5
-    """Before an outside call that failed is made again."""
+    """Delay before a failed outside call is retried."""
     requesting_timeout: float = _limit(State.REQUESTING)
     boot_timeout: float = _limit(State.BOOTING)
     initializing_timeout: float = _limit(State.INITIALIZING)
@@ -66,9 +66,9 @@ class Policy:
     drain_timeout: float = _limit(State.DRAINING)
     terminate_timeout: float = _limit(State.TERMINATING)
     vanish_timeout: float = 15
-    """A slice must be missing from its provider's list for so long before it counts as gone: lists lag."""
+    """Seconds that a slice must be missing from its provider's list before it counts as gone: lists lag."""
     unhealthy_timeout: float = 300
-    """A slice that the workload has not seen whole and healthy for so long is replaced."""
+    """Seconds after which a slice that the workload does not see complete and healthy is replaced."""
     allow_eviction: bool = False
     launch_concurrency: int = 20
     """Launch calls under way at once."""
@@ -77,38 +77,41 @@ class Policy:
     backoff: BackOff = BackOff()
 
     def limit_of(self, state: State) -> float | None:
-        """Seconds that a slice may stay in a state, after which it goes to ``TABLE[state].after_limit``.
-
-        None: the state has no limit that can be set.
+        """Return the seconds that a slice may stay in a state before it goes to ``TABLE[state].after_limit``. None: the
+        state has no configurable limit.
         """
         setting = TABLE[state].limit_setting
         return float(getattr(self, setting)) if setting else None
 
     def next_attempt(self, since: float, attempts: int) -> float:
-        """When a launch is asked for again that has been REQUESTING since then: the attempts share the time limit."""
+        """Return when the next launch attempt of a slice that has been REQUESTING since ``since`` is due: the attempts
+        share the time limit.
+        """
         return since + (self.limit_of(State.REQUESTING) or 0.0) * attempts / self.tries
 
     @property
     def tries(self) -> int:
-        """How often a provider is asked for one slice, with the same token, before the launch counts as failed."""
+        """Number of launch calls for one slice, with the same token, before the launch counts as failed."""
         return 3
 
 
 @dataclass(frozen=True, slots=True)
 class SoldGroup:
-    """A group, who sells it, and what the seller must know besides."""
+    """A group, its provider, and the provider's own settings for it."""
 
     group: Group
     provider: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     actions_per_pass: int = 0
-    """How many kinds of action one pass carries out, in the order unmark, launch, drain, mark; 0: all of them."""
+    """Number of kinds of action that one pass carries out, in the order unmark, launch, drain, mark; 0: all of them."""
     max_leaving: int | None = None
-    """How many of its slices may be leaving at once to save money; None: any number."""
+    """Limit of slices that may be leaving at once to save money; None: no limit."""
     upscaling_speed: float | None = None
-    """Slices that may come up at once, for each that runs; None: as many as are wanted."""
+    """Limit of slices that may start at once, for each that runs; None: no limit."""
     from_workload: bool = False
-    """Whether the workload defines it, and no configuration file."""
+    """Whether the workload defines the group, and not the configuration file."""
+    billed_as_listed: bool = False
+    """Whether an instance is billed at the price that its provider lists for it, and not at the group's price."""
 
 
 @dataclass(frozen=True)
@@ -119,15 +122,15 @@ class Settings:
     cluster: Cluster = field(default_factory=Cluster)
     policy: Policy = field(default_factory=Policy)
     max_concurrent_launches: int | None = None
-    """Slices that may come up at once, over all groups."""
+    """Limit of slices that may start at once, over all groups."""
     final_cordons: bool = False
     """Whether the workload cannot take a cordon back, and refuses one where work runs."""
     starting: Mapping[str, int] = field(default_factory=dict)
-    """Slices that may come up at once by provider, where all of them are one machine."""
+    """Limit of slices that may start at once, for providers whose slices share one machine."""
 
     @property
     def of_file(self) -> Settings:
-        """Without what the workload says: groups of its own, and how its hosts start and stop."""
+        """The settings without the parts that come from the workload: its groups, and how its hosts start and stop."""
         groups = tuple(sold for sold in self.groups if not sold.from_workload)
         return replace(self, groups=groups, starting={}, final_cordons=False)
 
@@ -147,7 +150,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """As whom a controller holds the lease, and for how long at a time."""
+    """The holder name and the duration of the leader lease."""
 
     holder: str = "controller"
     lease: float = 15

@@ -29,11 +29,11 @@ from .leadership import Leading
 from .settings import Leadership, Settings
 
 STILL_THERE = 60.0
-"""Seconds after which it notes that nothing is new."""
+"""Seconds after which it records that nothing changed."""
 
 
 class Shadow:
-    """A controller without hands."""
+    """A controller that observes and plans but makes no calls."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class Shadow:
         self._observer.known(self.controller_state.observed)
 
     async def tick(self) -> tuple[Entry, ...]:
-        """Look, fold, plan, and write down what is new."""
+        """Observe, fold, plan, and record the changes."""
         self._leading.renew()
         before = self.controller_state
-        look = await self._observer.look()
-        if look.work is not None:
-            self._settings = with_workload_groups(self.settings, look.work.shown.groups)
+        observation = await self._observer.observe()
+        if observation.work is not None:
+            self._settings = with_workload_groups(self.settings, observation.work.shown.groups)
         settings = self._settings
         now = self.now()
-        observed = observed_now(before, look, settings)
+        observed = observed_now(before, observation, settings)
         made = fold_and_plan(before.fleet, observed, settings, now, planner=self._planner)
         after = replace(
             before,
@@ -94,20 +94,20 @@ class Shadow:
         return entries
 
     async def stop(self) -> None:
-        """Note until when it was there, and give the lease back."""
+        """Record the end of the observed time, and release the lease."""
         await self._observer.close()
         self.journal.append(tuple(_still(self.controller_state, self.now())), epoch=self._leading.epoch)
         self._leading.release()
 
 
 def _still(controller_state: ControllerState, now: float) -> Iterator[Entry]:
-    """That everything is as it was, so that the journal says for how long."""
+    """Record that nothing changed, so that the journal shows for how long it observed."""
     for subject, spending in controller_state.spending.items():
         yield Entry("spending", subject, now, {IS: to_plain(spending)})
 
 
 def _would(answer: Plan, *, shrinks: bool) -> Iterator[tuple[str, ShadowAction]]:
-    """What a plan would change, by verb and subject. While a source is unknown nothing would be released."""
+    """Return the actions of a plan, by verb and subject. While a source is unknown nothing would be released."""
     for launch in answer.launches:
         name = f"launch {launch.group} {launch.reason.code}"
         yield name, ShadowAction("launch", launch.group, launch.count, launch.reason, launch.hourly_cost)
@@ -120,7 +120,7 @@ def _would(answer: Plan, *, shrinks: bool) -> Iterator[tuple[str, ShadowAction]]
 
 
 def _alike(before: Mapping[str, ShadowAction], after: dict[str, ShadowAction]) -> dict[str, ShadowAction]:
-    """The same again is no news, though the numbers in its sentence have changed."""
+    """Keep the old entry where only the numbers in its sentence changed."""
     for name, would in after.items():
         old = before.get(name)
         if old is not None and (old.count, old.reason.code) == (would.count, would.reason.code):
@@ -133,7 +133,7 @@ def _alike(before: Mapping[str, ShadowAction], after: dict[str, ShadowAction]) -
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Something that it would have done, for how long it would have wanted it."""
+    """An action that shadow mode would have taken, and for how long it was planned."""
 
     would: ShadowAction
     since: float
@@ -142,19 +142,19 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """What a shadow has seen and would have done."""
+    """The report of shadow mode: what it observed and what it would have done."""
 
     since: float
     until: float
     wishes: tuple[Wish, ...]
     spent: float
-    """Dollars, as it was."""
+    """Dollars that were spent."""
     planned: float
-    """Dollars, if every plan had been in force from the moment it was made until the next one."""
+    """Dollars that would have been spent if each plan had taken effect at once and until the next one."""
 
 
 def shadow_report(journal: Journal) -> ShadowReport | None:
-    """From the journal of a shadow; None: it has seen nothing yet."""
+    """Read the report from the journal of shadow mode; None: it has observed nothing yet."""
     open_: dict[str, tuple[ShadowAction, float]] = {}
     wishes: list[Wish] = []
     spent = planned = 0.0

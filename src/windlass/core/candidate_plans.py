@@ -1,15 +1,16 @@
 """The planner makes several candidate plans where that can help, and keeps the best one.
 
-The rule is: gang after gang, then shape after shape, task by task on what is there, then buy. Two things it cannot see:
+The basic order is: gang after gang, then shape after shape, task by task on existing nodes, then buy. It misses two
+things:
 
-- What is bought for a gang could serve other demand too. So members of gangs that may go anywhere are first taken
-  together with the single tasks; if everything is served that way, every gang is whole.
-- Stock: whole free slices, here or on their way. A plan packs what it buys by its strategy. One tick later the same
-  slices are on their way, the demand still waits, and placing task by task may pack it worse than when the slices were
-  chosen: then more would be bought for nothing. So when a plan buys although there is stock, it is also made as if the
-  stock were not bought yet, and the stock is then set against what that buys: with the demand of the tick before, this
-  gives the slices of the tick before, and nothing is bought twice. And once more with the tightest node first, be it
-  ready or in flight. Neither is tried where no fewer slices could do (``buying/lower_bound``).
+- A slice that is bought for a gang could serve other demand too. So members of gangs that may go anywhere are first
+  treated as single tasks; if everything is served that way, every gang is complete.
+- Free slices, ready or in flight ("stock"). A plan packs its purchases by its strategy. One pass later the same slices
+  are in flight, the demand still waits, and placing it task by task may pack it worse than the purchase did, so more
+  would be bought. So when a plan buys although there is stock, a second candidate ignores the stock first, and then
+  uses it in place of the purchases. With the demand of the pass before, this gives the purchases of the pass before,
+  and nothing is bought twice. A third candidate takes the tightest node first, ready or in flight. Neither is made
+  where no fewer slices could suffice (``buying/lower_bound``).
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _NEAREST = (State.READY, *PROGRESS)
 
 
 def stock_of(draft: PlanDraft) -> dict[int, list[int]]:
-    """For each group the places of its whole free slices, the nearest first."""
+    """Returns for each group the positions of its whole free slices, the nearest first."""
     stock: dict[int, list[int]] = {}
     for position in draft.layout.others:
         item, group = draft.slices[position], draft.group_of(position)
         if group is None or position in draft.released or draft.groups[group].frozen:
-            continue  # what is frozen could not be bought again: it is there, and stays what it is
+            continue  # a frozen slice could not be bought again, so it stays what it is
         idle = item.state == State.READY and item.marked_until is None and not draft.busy(position) and item.healthy
         if item.state in IN_FLIGHT or (idle and _looks_like_its_group(draft, position, group)):
             stock.setdefault(group, []).append(position)
@@ -62,7 +63,7 @@ Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 def best_draft(
     snapshot: Snapshot, served: Serve, opened: Serve, memo: PlannerMemo, *, search: bool = True
 ) -> PlanDraft:
-    """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes.
+    """Returns the draft that serves the hardest demand, then costs the least, then buys the fewest nodes.
 
     ``search``: small inputs with gangs are also served on cheaper sets of new slices.
     """
@@ -80,7 +81,7 @@ def best_draft(
 
 
 def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
-    """The same plan with the places of queued slices that it would cancel anyway, if then less waits."""
+    """Returns the same plan with the places of queued slices that it would cancel anyway, if less demand waits then."""
     if not any(draft.decisions.unserved):
         return draft
     cancelled = _queued_surplus(draft)
@@ -94,7 +95,7 @@ def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
 
 
 def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
-    """Queued slices that no demand, floor or request needs."""
+    """Returns queued slices that no demand, minimum or request needs."""
     placed, found = draft.placed(), set[int]()
     scopes = draft.layout.scopes
     live = [sum(draft.live_count(group) for group in scope.groups) for scope in scopes]
@@ -117,8 +118,8 @@ def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
 def _first_draft(
     layout: SnapshotTables, served: Serve, way: DraftOptions, *, search: bool
 ) -> tuple[PlanDraft, DraftOptions]:
-    """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule; and gangs
-    that need a node for each member loosely too, where that costs less."""
+    """Treats gangs that may go anywhere as single tasks if that serves everything, else follows the strict order; gangs
+    that need a node for each member are treated so too, where that costs less."""
     best = None
     if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
         loose = served(layout, replace(way, loose=frozenset({Gang.ANY})))
@@ -135,11 +136,11 @@ def _first_draft(
 
 
 FEW_GANGS = 8
-"""Up to so many gangs of single hosts are also bought for together with the single tasks: each is a constraint more."""
+"""Up to this many gangs of single hosts are also bought for together with the single tasks: each adds a constraint."""
 
 
 def _buys_for_singles(draft: PlanDraft) -> bool:
-    """Whether something is bought for single tasks beside a gang: only then can they share it."""
+    """Whether something is bought for single tasks besides a gang: only then can they share it."""
     gangs = {gang.id for gang, _ in draft.decisions.served_gangs}
     owners = {purchase.owner for purchase in draft.purchases}
     return bool(owners & gangs) and bool(owners - gangs)
@@ -148,7 +149,7 @@ def _buys_for_singles(draft: PlanDraft) -> bool:
 def _leaves_ready(draft: PlanDraft) -> bool:
     """Whether a task waits for a boot although a free ready slice that the plan leaves idle could run it.
 
-    Accelerators are no use to a task that needs none.
+    A slice with accelerators does not count for a task that needs none.
     """
     placed = draft.placed()
     idle = [
@@ -185,22 +186,23 @@ def _leaves_ready(draft: PlanDraft) -> bool:
 
 
 def _is_whole(draft: PlanDraft) -> bool:
-    """Whether no gang was split: taken loosely, that is certain only if nothing waits."""
+    """Whether no gang was split: if gangs were treated as single tasks, that is certain only if nothing waits."""
     return not draft.way.loose or not any(draft.decisions.unserved)
 
 
 def _worth(draft: PlanDraft) -> tuple[list[int], int, int]:
-    """Sorts the better draft first."""
+    """Sort key: the better draft first."""
     waiting = [len(draft.decisions.waiting_requests), *draft.decisions.unserved]
     return (
-        waiting if any(waiting) else [],  # taken loosely, demand is counted in another order, but then nothing waits
+        waiting if any(waiting) else [],  # with gangs as single tasks the order differs, but nothing waits
         sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
         sum(draft.groups[one.group].hosts * one.slices for one in draft.purchases),
     )
 
 
 def _cannot_be_beaten(draft: PlanDraft) -> bool:
-    """Whether nothing waits and every way buys as many slices, none of which is cheaper or has fewer hosts."""
+    """Whether nothing waits and every candidate must buy as many slices, none of which is cheaper or has fewer
+    hosts."""
     if any(draft.decisions.unserved) or draft.decisions.waiting_requests:
         return False
     price, hosts = int(draft.price.min()), int(draft.hosts.min())
@@ -219,7 +221,7 @@ def _as_if_unbought(
     *,
     search: bool,
 ) -> PlanDraft | None:
-    """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
+    """Serves without the stock, then uses the stock in place of purchases; None if a limit forbids it."""
     draft = opened(layout, DraftOptions())
     hidden = {position for positions in stock.values() for position in positions}
     rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
@@ -244,7 +246,7 @@ def _as_if_unbought(
 
 
 def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set[int]) -> None:
-    """Take over what ``other`` decided, its slices renamed by ``place``."""
+    """Copies the decisions of ``other``, with its slices renamed by ``place``."""
     draft.decisions = other.decisions.moved(place)
     draft.requested = {int(place[p]) for p in other.requested}
     draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}

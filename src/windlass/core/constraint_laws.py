@@ -1,7 +1,7 @@
 """This module checks the constraints between tasks in a finished plan, by counting tasks per class and domain.
 
-A plan names slices, not nodes. So a constraint on nodes is checked where a slice is one node; ``placement.constrained``
-keeps it on the hosts of the others too.
+A plan names slices, not nodes. So a constraint on nodes is checked only where a slice is one node;
+``placement.constrained`` obeys it on slices with several hosts too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Count:
 
 
 def constraints_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Every constraint between tasks that the placements of a plan break."""
+    """Returns every constraint between tasks that the placements of a plan break."""
     parts = [(demand, bundle) for demand in snapshot.demands for bundle in demand.bundles]
     if all(demand.rules is NO_RULES and bundle.rules is NO_RULES for demand, bundle in parts):
         return
@@ -61,7 +61,11 @@ def constraints_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     placed: list[tuple[Placement, Rules, dict[str, str]]] = []
     for placement in plan.placements:
         mine = rules.get((placement.demand, placement.bundle or 0), NO_RULES)
-        domains = _domains(placement.on, slices, groups, keys)
+        target = slices.get(placement.on)
+        name_of_group = target.group if target is not None else plan.group_of_new.get(placement.on)
+        if name_of_group is None:
+            continue  # another law reports a target that the plan does not launch
+        domains = _domains(placement.on, target, groups[name_of_group], keys)
         placed.append((placement, mine, domains))
         for name in mine.classes:
             count.add(list(domains.items()), name, placement.count)
@@ -71,10 +75,8 @@ def constraints_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _skewed(snapshot, rules, count, groups, placed)
 
 
-def _domains(on: str, slices: dict[str, Slice], groups: dict[str, Group], keys: set[str]) -> dict[str, str]:
-    """The domain of each kind that a target is in, where it is one for all its nodes."""
-    item = slices.get(on)
-    group = groups[item.group if item is not None else on.split(":")[1]]
+def _domains(on: str, item: Slice | None, group: Group, keys: set[str]) -> dict[str, str]:
+    """Returns the domain of each kind that a target is in, where it is the same for all its nodes."""
     found = {SLICE: on}
     if group.hosts == 1:
         found[NODE] = on
@@ -104,7 +106,7 @@ def _skewed(
     groups: dict[str, Group],
     placed: list[tuple[Placement, Rules, dict[str, str]]],
 ) -> Iterator[str]:
-    """Spreads over labels, where all tasks of the class that the plan places have the constraint themselves."""
+    """Checks spreads over labels, where all tasks of the class that the plan places have the constraint themselves."""
     demands = {demand.id: demand for demand in snapshot.demands}
     for (name, index), mine in rules.items():
         demand = demands[name]
@@ -116,7 +118,9 @@ def _skewed(
                 continue
             bundle = demand.bundles[index]
             eligible = set(_eligible(snapshot, groups, selector_of(demand, bundle), bundle.needs, spread.over))
-            counts = {value: count.of((spread.over, value), spread.of) for value in eligible}
+            elsewhere = dict(spread.elsewhere)
+            eligible |= elsewhere.keys()
+            counts = {value: count.of((spread.over, value), spread.of) + elsewhere.get(value, 0) for value in eligible}
             smallest = 0 if len(eligible) < spread.min_domains else min(counts.values(), default=0)
             used = {
                 d[spread.over]
@@ -131,7 +135,7 @@ def _skewed(
 def _eligible(
     snapshot: Snapshot, groups: dict[str, Group], selector: Selector, needs: Amounts, key: str
 ) -> Iterator[str]:
-    """The values of a label where a task could be, by its conditions, taints and size."""
+    """Returns the values of a label where a task could run, by its conditions, taints and size."""
     where, _, tolerates, any_of = selector
 
     def may(group: Group, labels: dict[str, str]) -> bool:

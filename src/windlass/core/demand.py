@@ -1,8 +1,8 @@
 """This module sorts demand into serving order, hardest first, and groups equal tasks into one shape with a count.
 
-Higher priority comes first of all, then gangs before singles, then more conditions, more resource kinds, a larger
-share of the largest node, and the id. Single demands that need the same and may go to the same places are one
-``Shape``; ties between shapes go by the smallest id in each. A hundred thousand tasks of ten kinds are ten shapes.
+Higher priority comes first, then gangs before single tasks, then more conditions, more resource kinds, a larger share
+of the largest node, and the id. Single demands with the same needs, conditions and constraints are one ``Shape``; ties
+between shapes go by the smallest id in each. A hundred thousand tasks of ten kinds are ten shapes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Shape:
     selector: Selector
     priority: int
     members: tuple[tuple[str, int], ...]
-    """(demand id, count), sorted by id: served in this order."""
+    """(demand id, count), sorted by id, which is the serving order."""
     count: int
     rules: Rules = NO_RULES
     bundles: tuple[int | None, ...] = ()
-    """For each member its bundle, if it is of a gang."""
+    """For each member its bundle, if it belongs to a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class GangTasks:
     selector: Selector
     rules: Rules
     bundles: tuple[tuple[int, int], ...]
-    """(bundle, count): the bundles that they are of, by their place in the demand."""
+    """(bundle, count): the bundles of the tasks, by index in the demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """All demand of one priority, in the order in which it is served: gangs, then singles."""
+    """All demand of one priority, in serving order: gangs, then single tasks."""
 
     gangs: tuple[Demand, ...]
     shapes: tuple[Shape, ...]
 
 
 def total_needs(bundles: Iterable[Bundle]) -> dict[str, int]:
-    """What all tasks of all bundles need together."""
+    """Returns the needs of all tasks of all bundles together."""
     total: dict[str, int] = {}
     for bundle in bundles:
         for name, amount in bundle.needs:
@@ -64,14 +64,14 @@ def total_needs(bundles: Iterable[Bundle]) -> dict[str, int]:
 
 
 def hardness(needs: Mapping[str, int], conditions: int, largest: Mapping[str, int]) -> tuple[float, ...]:
-    """Sorts the hardest first: more conditions, more kinds, a larger share of the largest node."""
+    """Sort key, the hardest first: more conditions, more kinds, a larger share of the largest node."""
     wanted = {name: amount for name, amount in needs.items() if amount}
     shares = (amount / largest[name] if largest.get(name) else inf for name, amount in wanted.items())
     return -conditions, -len(wanted), -max(shares, default=0.0)
 
 
 def counting(rules: Rules, classes: Collection[str]) -> Rules:
-    """The rules without the classes that no constraint asks about: what differs only in these is equal."""
+    """Returns the rules without the classes that no constraint names: demands that differ only in these are equal."""
     if all(name in classes for name in rules.classes):
         return rules
     kept = tuple(name for name in rules.classes if name in classes)
@@ -86,24 +86,30 @@ def levels(
     loose: Collection[Gang] = (),
     classes: Collection[str] = (),
 ) -> tuple[Level, ...]:
-    """Demand by priority, the highest first. ``classes``: those that some constraint asks about.
+    """Returns demand by priority, the highest first.
 
-    ``loose``: members of gangs of these kinds are taken as single tasks, in front of the others. The caller must check
-    that in the end all of them were served.
+    ``classes``: those that some constraint names. ``loose``: members of gangs of these kinds become single tasks, in
+    front of the others. The caller must check that in the end all of them were served.
     """
     gangs: dict[int, list[Demand]] = {}
     singles: dict[tuple[int, bool, Amounts, Selector, Rules], list[tuple[str, int, int]]] = {}
     for demand in demands:
-        if demand.gang is not None and demand.gang not in loose:
-            gangs.setdefault(demand.priority, []).append(demand)
+        gang, priority = demand.gang, demand.priority
+        if gang is not None and gang not in loose:
+            gangs.setdefault(priority, []).append(demand)
             continue
         for index, bundle in enumerate(demand.bundles):
             rules = rules_of(demand, bundle)
-            rules = counting(rules, classes) if rules is not NO_RULES else rules
-            if demand.gang == Gang.SPREAD:
+            if rules is not NO_RULES:
+                rules = counting(rules, classes)
+            if gang is Gang.SPREAD:
                 rules = rules.plus(on_own_nodes(demand))
-            key = (demand.priority, demand.gang is None, bundle.needs, selector_of(demand, bundle), rules)
-            singles.setdefault(key, []).append((demand.id, bundle.count, -1 if demand.gang is None else index))
+            key = (priority, gang is None, bundle.needs, selector_of(demand, bundle), rules)
+            member = (demand.id, bundle.count, -1 if gang is None else index)
+            if (members := singles.get(key)) is None:
+                singles[key] = [member]
+            else:
+                members.append(member)
     shapes: dict[int, list[tuple[bool, Shape]]] = {}
     for (priority, single, needs, selector, rules), members in singles.items():
         members.sort()
@@ -128,7 +134,7 @@ def levels(
 
 
 def in_order(demands: Sequence[Demand], largest: Mapping[str, int]) -> tuple[Demand, ...]:
-    """Demands, the hardest first; a gang by its sum."""
+    """Sorts demands, the hardest first; a gang by the sum of its needs."""
     return tuple(
         sorted(demands, key=lambda d: (-d.priority, hardness(total_needs(d.bundles), len(d.where), largest), d.id))
     )
@@ -137,7 +143,7 @@ def in_order(demands: Sequence[Demand], largest: Mapping[str, int]) -> tuple[Dem
 def gang_tasks(
     demand: Demand, kinds: Kinds, largest: Mapping[str, int], classes: Collection[str]
 ) -> tuple[GangTasks, ...]:
-    """The tasks of a gang, the hardest first; those of equal bundles as one."""
+    """Returns the tasks of a gang, the hardest first; equal bundles are merged."""
     alike: dict[tuple[Amounts, Selector, Rules], list[tuple[int, int]]] = {}
     for index, bundle in enumerate(demand.bundles):
         if bundle.count:
@@ -156,10 +162,10 @@ def gang_tasks(
 
 
 def on_own_nodes(demand: Demand) -> Rules:
-    """What ``spread`` asks of the members of a gang, as a constraint: no two on one node."""
+    """Returns the rule of a ``spread`` gang as a constraint: no two members on one node."""
     name = f"{MEMBER}{demand.id}"
     return Rules((name,), (Apart(name, NODE),))
 
 
 MEMBER: Final = "\0member of "
-"""Begins the name of the class of a gang's members, which no demand can have."""
+"""The prefix of the class of a gang's members, which no demand can have."""

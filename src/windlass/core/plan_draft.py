@@ -1,7 +1,6 @@
-"""PlanDraft is a plan under construction, over a snapshot laid out in a fixed order.
+"""PlanDraft is a plan under construction, over a snapshot in a fixed order.
 
-Everything is sorted by name or id on the way in, so the order of the input never matters. The steps of the planner
-(limits, floors, serving, releasing) read and change this one object; nothing of it outlives the plan.
+Everything is sorted by name or id first, so the order of the input never matters. Nothing of it outlives the plan.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import numpy as np
 from windlass.core.buying.fallbacks import without_fallbacks
 from windlass.core.buying.market import Market, filled_slice
 from windlass.core.buying.strategies import Choice, choose
-from windlass.core.capacity.class_counts import NO_VALUE, ClassCounts
 from windlass.core.capacity.eligibility import Eligibility, alternative, preferences
 from windlass.core.capacity.limits import LimitCounter
 from windlass.core.capacity.offers import RECALL_TIER, Mark, Offers, TakenRows
-from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Need, Room
+from windlass.core.capacity.room import Bools, Ints, Need, Room
 from windlass.core.model.cached import cached_attribute
-from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, OFFERING
+from windlass.core.model.lifecycle import OFFERING
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Choose, Demand, Gang, Selector
+from windlass.core.tables.running_classes import class_counts
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .demand import MEMBER, Shape, on_own_nodes
@@ -32,14 +31,14 @@ from .demand import MEMBER, Shape, on_own_nodes
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """How a draft goes about serving demand; a plan may try several ways and take the best."""
+    """Options for serving demand; a plan may try several of them and keep the best."""
 
     loose: frozenset[Gang] = frozenset()
-    """Gangs of these kinds are bought for together with single demand; good only if nothing waits in the end."""
+    """Gangs of these kinds are bought for together with single demand; valid only if nothing waits in the end."""
     flat: bool = False
     """The tightest node is taken before the nearest."""
     offer_all: bool = False
-    """The room of every bought slice is laid out, also where no later demand could use it."""
+    """The room of every bought slice gets rows, also where no later demand could use it."""
     cancelled: frozenset[int] = frozenset()
     """Queued slices that are given up from the start, so that their places are free."""
     ahead: tuple[tuple[int, int], ...] = ()
@@ -54,11 +53,11 @@ class Purchase:
     first: int
     """Number within its group, counted from 0."""
     position: int
-    """Place of the first one behind the slices of the snapshot."""
+    """Position of the first one, after the slices of the snapshot."""
     slices: int
     code: Code
     owner: str
-    """The demand or request that it was bought for; empty for a floor."""
+    """The demand or request that it was bought for; empty for a minimum."""
     choice: Choice | None = None
     tasks: tuple[tuple[str, int], ...] = ()
     """(demand, tasks) on each of them; equal demands under the name of the first."""
@@ -73,12 +72,12 @@ class PlacedRun:
     rows: Ints | None = None
     """The rows of the offers table, where they are known."""
     tasks: int = 0
-    """Which tasks of a gang they are, by their place in its order."""
+    """Which tasks of a gang they are, by index in its order."""
 
 
 @dataclass(slots=True)
 class Served:
-    """Where the tasks of one shape or gang have gone."""
+    """Where the tasks of one shape or gang went."""
 
     runs: list[PlacedRun] = field(default_factory=list)
     count: int = 0
@@ -88,15 +87,20 @@ class Served:
             self.runs.append(PlacedRun(positions, counts, rows, tasks))
             self.count += int(counts.sum())
 
+    def cut(self, runs: int) -> None:
+        """Drops the runs after the first ``runs``."""
+        self.count -= sum(int(run.counts.sum()) for run in self.runs[runs:])
+        del self.runs[runs:]
+
     def include(self, other: Served, tasks: int) -> None:
-        """Add the runs of the given tasks of a gang."""
+        """Adds the runs of the given tasks of a gang."""
         for run in other.runs:
             self.add(run.positions, run.counts, run.rows, tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Enough to take back what was tried for a gang."""
+    """The state to which a draft is rolled back after an attempt to serve a gang."""
 
     offers: tuple[tuple[Offers, Mark], ...]
     ledger: tuple[list[int], int, int, int]
@@ -106,26 +110,26 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Decisions:
-    """What a draft has decided about demand: one value, which another draft of the same snapshot can take over."""
+    """The decisions of a draft about demand: one value, which another draft of the same snapshot can copy."""
 
     served_shapes: list[tuple[Shape, Served]] = field(default_factory=list)
     served_gangs: list[tuple[Demand, Served]] = field(default_factory=list)
     unserved: list[int] = field(default_factory=list)
-    """How much of each gang and shape waits, in the order in which they were served."""
+    """How much of each gang and shape waits, in serving order."""
     waiting_shapes: list[tuple[Shape, int]] = field(default_factory=list)
     waiting_gangs: list[Demand] = field(default_factory=list)
     late_gangs: list[Demand] = field(default_factory=list)
-    """Gangs past their deadline: not served any more."""
+    """Gangs past their deadline, which are no longer served."""
     waiting_requests: list[Demand] = field(default_factory=list)
     requests_table: Offers | None = None
-    """The room of all nodes, with what the standing requests take of it."""
+    """The room of all nodes, less what the standing requests take."""
     invalid: list[tuple[Demand, str]] = field(default_factory=list)
     """Demands that no machine could run, each with its mistake."""
     held: list[Demand] = field(default_factory=list)
     """Demands that no machine would help, according to their workload."""
 
     def moved(self, place: Ints) -> Decisions:
-        """The same with the slices renamed: ``place`` has the new position of each."""
+        """Returns the same with the slices renamed: ``place`` has the new position of each."""
 
         def there(served: Served) -> Served:
             result = Served()
@@ -141,7 +145,7 @@ class Decisions:
 
 
 class PlanDraft:
-    """A plan in the making."""
+    """A plan under construction."""
 
     def __init__(self, layout: SnapshotTables, way: DraftOptions) -> None:
         self.layout = layout
@@ -156,10 +160,10 @@ class PlanDraft:
 
         self._demands: dict[str, Demand] | None = None
         self.released: dict[int, Reason] = {}
-        """Slices that go: cancelled if in flight, drained otherwise."""
+        """Slices to release: cancelled if in flight, drained otherwise."""
         self._released_of = [0] * len(self.groups)
         self.recalled: dict[int, Code] = {}
-        """Slices that are uncordoned for a floor or a request."""
+        """Slices that are uncordoned for a minimum or a request."""
         self.requested: set[int] = set()
         """Slices that hold room for a standing request."""
         self.decisions = Decisions()
@@ -168,7 +172,7 @@ class PlanDraft:
     # -- set up after the slices above a limit are known ------------------------------------------------------------
 
     def open(self) -> None:
-        """Count against the ceilings; from here on what is open now is offered."""
+        """Starts to count against the limits; from here on the room that is open now is offered."""
         released = ((self.group_of(p), self.slices[p].state) for p in self.released)
         cancelled = Counter(released) if self.released else {}
         slices_without_group = [self.slices[p] for p in self.layout.slices_without_group]
@@ -191,7 +195,7 @@ class PlanDraft:
 
     @cached_attribute
     def offers(self) -> Offers:
-        """What is offered, laid out when it is first asked for."""
+        """The offers table, built when it is first used."""
         offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
         if self.classes:
             offers.classes = class_counts(self.layout, self.classes)
@@ -201,7 +205,7 @@ class PlanDraft:
 
     @cached_attribute
     def classes(self) -> tuple[str, ...]:
-        """The classes of tasks that are counted: where no constraint asks for any, nothing is counted."""
+        """Returns the classes of tasks that are counted: those that some constraint names."""
         names = set(self.eligibility.classes)
         spread = [demand for demand in self.snapshot.demands if demand.gang == Gang.SPREAD]
         spread += [request for request in self.snapshot.requests if request.gang == Gang.SPREAD]
@@ -212,7 +216,7 @@ class PlanDraft:
         return tuple(sorted(names))
 
     def _not_recallable(self) -> Iterable[int]:
-        """Slices on their way out that the ceilings, as they are now, would not let back in."""
+        """Returns slices being released that the limits, as they are now, would not allow back."""
         leaving = self.layout.recallable
         if not leaving:
             return
@@ -246,7 +250,7 @@ class PlanDraft:
     # -- counting ---------------------------------------------------------------------------------------------------
 
     def live(self, group: int) -> Sequence[int]:
-        """Slices QUEUED..READY of a group that stay, called back ones included."""
+        """Returns slices QUEUED..READY of a group that stay, called back ones included."""
         here = self.layout.with_work(group, *OFFERING)
         if self.recalled:
             here = sorted((*here, *(p for p in self.recalled if self.group_of(p) == group)))
@@ -255,12 +259,12 @@ class PlanDraft:
         return [p for p in here if p not in self.released] if self.released else here
 
     def live_count(self, group: int) -> int:
-        """How many they are."""
+        """Returns their number."""
         back = sum(self.group_of(p) == group for p in self.recalled) if self.recalled else 0
         return self.layout.live[group] + back - self._released_of[group]
 
     def buying_order(self, groups: Iterable[int]) -> list[int]:
-        """Groups of a family in the order in which slices for its ``min`` and ``spare`` are bought."""
+        """Returns the groups of a family in the order in which slices for its ``min`` and ``spare`` are bought."""
 
         def key(group: int) -> tuple[object, ...]:
             kind = self.groups[group]
@@ -271,7 +275,7 @@ class PlanDraft:
         return sorted(groups, key=key)
 
     def release(self, position: int, reason: Reason) -> None:
-        """Let a slice go that is QUEUED..READY."""
+        """Releases a slice that is QUEUED..READY."""
         self.released[position] = reason
         group = self.group_of(position)
         if group is not None:
@@ -281,12 +285,12 @@ class PlanDraft:
         return self.slices[position].busy_count
 
     def is_whole_and_free(self, position: int) -> bool:
-        """Nothing runs on it, nothing is wrong with it, and it is not about to end."""
+        """Whether nothing runs on it, it is healthy, and it is not about to end."""
         item = self.slices[position]
         return not self.busy(position) and item.healthy and not item.final
 
     def placed(self) -> Bools:
-        """For each slice of the snapshot, then each new one: whether it got a task in this plan."""
+        """Returns, for each slice of the snapshot and then each new one, whether it got a task in this plan."""
         result = np.zeros(len(self.slices) + self.ledger.bought, np.bool_)
         for _, served in (*self.decisions.served_shapes, *self.decisions.served_gangs):
             for run in served.runs:
@@ -294,22 +298,23 @@ class PlanDraft:
         return result
 
     def bought_for_requests(self) -> list[int]:
-        """Places of slices that are bought to hold requested room."""
+        """Positions of slices that are bought for requested room."""
         mine = (purchase for purchase in self.purchases if purchase.code == Code.REQUEST)
         return [purchase.position + index for purchase in mine for index in range(purchase.slices)]
 
     def sticky(self) -> Bools:
-        """Groups that this plan has chosen already, or that have slices in flight."""
+        """Returns groups that this plan has chosen already, or that have slices in flight."""
         return np.array([a + b > 0 for a, b in zip(self.ledger.new, self.ledger.in_flight, strict=True)], np.bool_)
 
     # -- buying -----------------------------------------------------------------------------------------------------
 
     def stages(self, selectors: Iterable[Selector]) -> int:
-        """How many times to buy: for each alternative of ``any_of``, and once more where groups are fallbacks."""
+        """Returns how many times to buy: for each alternative of ``any_of``, and once more where groups are
+        fallbacks."""
         return max((len(self._alternatives(one)) for one in selectors if one[3]), default=1) + self.layout.has_fallbacks
 
     def _alternatives(self, selector: Selector) -> list[int]:
-        """The alternatives of ``any_of`` that some group meets, the preferred first."""
+        """Returns the alternatives of ``any_of`` that some group meets, the preferred first."""
         allowed, unmet = self.eligibility.answers(selector)
         of_groups = self.profile_index[allowed[self.profile_index]]
         return sorted(set(alternative(unmet[of_groups]).tolist())) or [0]
@@ -323,7 +328,7 @@ class PlanDraft:
         gang: bool = False,
         stage: int = 0,
     ) -> Market:
-        """What can be bought for so many tasks of each need, under the ceilings as they are now.
+        """Returns what can be bought for these tasks, under the limits as they are now.
 
         ``stage``: how many of the alternatives of ``any_of``, in addition to the preferred one, may be used.
         """
@@ -366,7 +371,7 @@ class PlanDraft:
         choice: Choice | None = None,
         tasks: tuple[tuple[str, int], ...] = (),
     ) -> Purchase:
-        """Decide to launch slices of a group."""
+        """Decides to launch slices of a group."""
         position = len(self.slices) + self.ledger.bought
         purchase = Purchase(group, self.ledger.new[group], position, slices, code, owner, choice, tasks)
         self.ledger.add(group, slices)
@@ -376,14 +381,14 @@ class PlanDraft:
     def offer(
         self, purchase: Purchase, *tables: Offers, tasks: Sequence[tuple[Need, int]] = (), is_open: bool = True
     ) -> None:
-        """Let later demand use what the bought slices have free beside ``tasks``."""
+        """Lets later demand use the free room of the bought slices besides ``tasks``."""
         room = self.room_with(purchase.group, tasks)
         profile = self.profiles[purchase.group]
         for table in tables:
             table.append(purchase.group, profile, room, purchase.position, purchase.slices, is_open=is_open)
 
     def offer_empty(self, purchases: Sequence[Purchase], *tables: Offers) -> None:
-        """Rows for all hosts of bought slices at once, with nothing on them yet."""
+        """Adds empty rows for all hosts of bought slices at once."""
         if not purchases:
             return
         groups = np.array([purchase.group for purchase in purchases], np.int64)
@@ -398,8 +403,10 @@ class PlanDraft:
             table.append_rows(of_rows, self.profile_index[of_rows], positions, room)
 
     def room_with(self, group: int, tasks: Sequence[tuple[Need, int]]) -> Room:
-        """One slice of the group with these tasks on it. If no simple filling fits them (the solver packed it): counted
-        as full."""
+        """Returns the room of one slice of the group with these tasks on it.
+
+        If no simple filling fits them (the solver packed it), it counts as full.
+        """
         hosts, total = self.groups[group].hosts, self.totals[group]
         room = filled_slice(self.kinds, total, hosts, tasks)
         if room is None:
@@ -428,7 +435,7 @@ class PlanDraft:
     # -- names ------------------------------------------------------------------------------------------------------
 
     def name_of(self, position: int) -> str:
-        """The id of a slice, or ``new:GROUP:i`` of one that is bought."""
+        """Returns the id of a slice, or ``new:GROUP:i`` of one that is bought."""
         if position < len(self.slices):
             return self.slices[position].id
         purchase = self.purchases[bisect_right(self.purchases, position, key=lambda p: p.position) - 1]
@@ -436,56 +443,5 @@ class PlanDraft:
 
 
 def record(served: Served, offers: Offers, taken: TakenRows, tasks: int = 0) -> None:
-    """Note where tasks went."""
+    """Records where tasks went."""
     served.add(offers.position[taken.rows], taken.counts, taken.rows, tasks)
-
-
-def class_counts(layout: SnapshotTables, classes: Sequence[str]) -> ClassCounts:
-    """What runs already, by class, on the rows of a table and in every domain."""
-    columns = {name: index for index, name in enumerate(classes)}
-    keys, eligibility, rows = sorted(layout.eligibility.domain_keys), layout.eligibility, layout.rows
-    of_profiles = {key: eligibility.values(key) for key in keys}
-    names = {key: dict.fromkeys(value for value in of_profiles[key] if value is not None) for key in keys}
-    node = np.zeros((len(rows.group), len(columns)), np.int64)
-    for row, one in enumerate(layout.nodes):
-        for name, count in one.classes if one is not None else ():
-            if name in columns:
-                node[row, columns[name]] = count
-    slices = np.zeros((len(layout.slices), len(columns)), np.int64)
-    elsewhere: list[tuple[dict[str, str], int, int]] = []
-    for position, item in enumerate(layout.slices):
-        if item.final or item.state in ENDING or item.state in IN_FLIGHT:
-            continue
-        group = layout.group_of(position)
-        for one in item.nodes:
-            for name, count in one.classes:
-                if name in columns:
-                    slices[position, columns[name]] += count
-                    labels = {**(layout.groups[group].node_labels() if group is not None else {}), **one.labels}
-                    elsewhere.append((labels, columns[name], count))
-                    for key in keys:
-                        if key in labels:
-                            names[key].setdefault(labels[key])
-    values = {key: sorted(names[key]) for key in keys}
-    number = {key: {value: index for index, value in enumerate(values[key])} for key in keys}
-    by_profile = {
-        key: np.array([NO_VALUE if v is None else number[key][v] for v in of_profiles[key]], np.int64) for key in keys
-    }
-    label = {key: np.zeros((len(values[key]), len(columns)), np.int64) for key in keys}
-    for labels, column, count in elsewhere:
-        for key in keys:
-            if key in labels:
-                label[key][number[key][labels[key]], column] += count
-    return ClassCounts(
-        columns=columns,
-        values=values,
-        position=rows.position,
-        node=node,
-        node_cap=np.full(node.shape, UNBOUNDED),
-        slice_counts=slices,
-        slice_cap=np.full(slices.shape, UNBOUNDED),
-        value={key: by_profile[key][rows.profile] for key in keys},
-        group_value={key: by_profile[key][layout.profile_index] for key in keys},
-        label=label,
-        label_cap={key: np.full(table.shape, UNBOUNDED) for key, table in label.items()},
-    )

@@ -1,7 +1,7 @@
 """``broken_laws`` checks a finished plan against the laws that every plan obeys.
 
-``broken_laws`` looks only at the snapshot and the plan, not at how the plan was made, and returns every law that is
-broken. Tests and simulations call it after every plan; an empty answer is the promise kept.
+It uses only the snapshot and the plan, not how the plan was made, and returns every law that is broken. Tests and
+simulations call it after every plan.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ _CHANGED_IN = {
     "mark": {State.READY},
     "unmark": {State.READY},
 }
-"""The lists of slices that a plan changes, and in which states it may."""
+"""The lists of slices that a plan changes, with the states that each allows."""
 _LISTS = (*_CHANGED_IN, "stays")
 _BUSY_GROUP = attrgetter("busy_group")
 
 
 class _Seen:
-    """The slices of a snapshot for the laws: only counted where they are plainly busy and the plan does not name them,
-    which are most slices of a large cluster; the others one by one."""
+    """The slices of a snapshot for the laws.
+
+    Plainly busy slices that the plan does not name, which are most slices of a large cluster, are only counted; the
+    others are checked one by one.
+    """
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
@@ -54,23 +57,23 @@ class _Seen:
         if not self.busy_count.keys() <= groups:
             self.others = [one for one, group in zip(snapshot.slices, busy_group, strict=True) if group not in groups]
         self.named = {one.id: one for one in self.others}
-        """By id; also those at work that get a task or are in a list."""
+        """By id; includes busy slices that get a task or are in a list."""
         more = self.targets.union(*self.lists.values()).difference(self.named)
         if more:
             self.named.update([(one.id, one) for one in snapshot.slices if one.id in more])
 
     def groups_of(self, changes: Iterable[Change]) -> list[tuple[Change, str]]:
-        """Changes with the groups of their slices; one of an unknown slice breaks a law of its own."""
+        """Returns changes with the groups of their slices; a change of an unknown slice breaks a law of its own."""
         return [(one, self.named[one.slice].group) for one in changes if one.slice in self.named]
 
 
 def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Every law that the plan breaks, as a sentence."""
+    """Returns every law that the plan breaks, as a sentence."""
     return (text for _, text in broken_invariants(snapshot, plan))
 
 
 def broken_invariants(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[str, str]]:
-    """Every law that the plan breaks: the invariant that it belongs to (``S1`` to ``S15``), and a sentence."""
+    """Returns every law that the plan breaks: its invariant (``S1`` to ``S15``), and a sentence."""
     seen = _Seen(snapshot, plan)
     checks = (
         ("S13", _every_slice_once(seen)),
@@ -99,7 +102,7 @@ def _every_slice_once(seen: _Seen) -> Iterator[str]:
     listed_ids = set(listed)
     if len(listed_ids) != len(listed) or not listed_ids <= seen.named.keys():
         yield f"not every slice is in exactly one list: {sorted(listed)}"
-    # A slice that the plan does not name is kept because it is busy; these are counted, not looked at one by one.
+    # A slice that the plan does not name is kept because it is busy; these are only counted.
     for one in seen.others:
         if one.id not in listed_ids and (not one.busy or one.state != State.READY):
             yield f"{one.id} stays without a reason"
@@ -166,7 +169,8 @@ def _nothing_lands_on_what_goes(seen: _Seen, plan: Plan) -> Iterator[str]:
 
 
 def _placed_tasks_fit(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
-    """What is placed on a slice is in sum at most what it has free: necessary, and computed without the room."""
+    """Checks that the tasks placed on a slice need in sum at most what is free there: necessary, and computed without
+    ``Room``."""
     if not seen.targets:
         return
     demands = {demand.id: demand for demand in snapshot.demands}
@@ -176,11 +180,14 @@ def _placed_tasks_fit(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[s
         needs = load.setdefault(placement.on, {})
         for name, amount in demand.bundles[placement.bundle or 0].needs:
             needs[name] = needs.get(name, 0) + amount * placement.count
-    groups = {group.name: group for group in snapshot.groups}
+    groups, bought = {group.name: group for group in snapshot.groups}, plan.group_of_new
     for target, needs in load.items():
         item = seen.named.get(target)
-        group = groups[item.group if item else target.split(":")[1]]
-        free = _free(group, item)
+        name_of_group = item.group if item else bought.get(target)
+        if name_of_group is None:
+            yield f"{target} gets tasks, and the plan does not launch it"
+            continue
+        free = _free(groups[name_of_group], item)
         for name, amount in sorted(needs.items()):
             if amount > free.get(name, 0):
                 yield f"{target} gets {amount} {name} and has {free.get(name, 0)}"
@@ -235,7 +242,7 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
 
 
 def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
-    """Our own doing never undercuts ``min``, and never touches what is protected."""
+    """Checks that releases never go below ``min``, and never include a protected slice."""
     gone = [change.slice for change in (*plan.cancel, *plan.drain)]
     if not gone:
         return
@@ -255,7 +262,7 @@ def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     above = {change.slice for change in (*plan.cancel, *plan.drain) if change.reason.code == Code.OVER_MAX}
     for family in snapshot.cluster.families:
         names = {group.name for group in snapshot.groups if group.family == family.name}
-        # What is above the max of its own group goes whatever the family needs.
+        # Slices above the max of their own group are released whatever the family needs.
         released = [item.id for item in leaving if item.group in names and not item.final and item.id not in above]
         here = [item for item in seen.others if item.group in names and item.id not in above]
         before = sum(busy_count[name] for name in names)
@@ -265,7 +272,7 @@ def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
 
 
 def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
-    """No plan launches and releases the same group, but for consolidation."""
+    """Checks that no plan launches and releases the same group, except for consolidation."""
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
     for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark)):
         as_good_as_gone = seen.named[change.slice].final
@@ -274,7 +281,7 @@ def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
 
 
 def _final_stays_final(seen: _Seen, plan: Plan) -> Iterator[str]:
-    """What its workload cannot take back is never taken back."""
+    """Checks that a final cordon, drain or mark is never taken back."""
     for change in (*plan.uncordon, *plan.unmark):
         item = seen.named.get(change.slice)
         if item is not None and item.final:
@@ -282,7 +289,7 @@ def _final_stays_final(seen: _Seen, plan: Plan) -> Iterator[str]:
 
 
 def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
-    """Nothing is launched in a frozen group, nothing of it goes, and only demand takes a mark off."""
+    """Checks that nothing is launched in a frozen group, nothing of it is released, and only demand removes a mark."""
     frozen = {group.name for group in snapshot.groups if group.frozen}
     if not frozen:
         return
@@ -294,7 +301,8 @@ def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
 
 
 def _launches_name_what_they_serve(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """A launch carries the tasks that are placed on its slices, by demand; or, if none are yet, for whom it is."""
+    """Checks that a launch names the tasks placed on its slices, by demand; or, if there are none yet, for whom it
+    is."""
     if not plan.launches:
         return
     launch_of = {name: launch for launch in plan.launches for name in launch.names()}
@@ -310,13 +318,14 @@ def _launches_name_what_they_serve(snapshot: Snapshot, plan: Plan) -> Iterator[s
             yield f"{launch.group} is launched for {serves}, and gets {gets}"
         for name in sorted(launch.demands.keys() - known):
             yield f"{launch.group} is launched for {name}, which is not there"
-        # Another planner, such as a peer of the benchmarks, may give no placements at all.
+        # Another planner, such as one in the benchmarks, may give no placements at all.
         if launch.reason.code in (Code.DEMAND, Code.REQUEST) and not launch.demands and plan.placements:
             yield f"{launch.group} is launched for nothing: {launch.reason}"
 
 
 def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
+    """Checks that a slice is held only for a gang that may still start whole; at its deadline its slices are
+    released."""
     for_a_gang = Code.GANG_HELD
     held = [change for change in plan.stays if change.reason.code is for_a_gang]
     if not held:

@@ -1,10 +1,9 @@
 """``plan`` turns a snapshot into a plan, step by step.
 
-    limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> slices ahead of a
-    gang -> why what waits waits -> what is given back -> why the rest stays
-
-Each step is a module of its own; this one says in which order they go and puts their results together. It is a pure
-function: the same snapshot gives the same plan, byte for byte, whatever the order of its parts.
+The steps are: lowered limits, minimums (min, requests), demand by priority, spares, probe launches for gangs, reasons
+for waiting demand, releases, reasons for slices that stay. Each step is a module of its own; this one calls them in
+order and combines their results. It is a pure function: the same snapshot gives the same plan, byte for byte, whatever
+the order of its parts.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from windlass.core.explain.launches import demands_of, launch_reason, passed_ove
 from windlass.core.explain.unblock import TrialOutcome, Unblocker
 from windlass.core.explain.waiting import Explainer, waiting_counts, waiting_items
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
-from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan
-from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan, Unblock, Waiting
+from windlass.core.model.reasons import Code, ComputedReasons, Reason
 from windlass.core.model.snapshot import Snapshot
 from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.minimums import buy_ahead, hold_spares, meet_requests, raise_to_min
@@ -38,9 +37,9 @@ from .probe_launches import send_ahead
 
 
 def plan(snapshot: Snapshot, memo: PlannerMemo | None = None) -> Plan:
-    """Decide what to do about a snapshot, and why, item by item.
+    """Decides what to do about a snapshot, and why, item by item.
 
-    ``memo``: what a caller that plans again and again keeps from plan to plan. It saves time and changes no plan.
+    ``memo``: what a caller that plans repeatedly keeps from plan to plan. It saves time and changes no plan.
     """
     memo = memo or PlannerMemo()
     draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo), _served)
@@ -76,8 +75,14 @@ def plan(snapshot: Snapshot, memo: PlannerMemo | None = None) -> Plan:
     )
 
 
+def unblocks_of(snapshot: Snapshot, waiting: Waiting) -> tuple[Unblock, ...]:
+    """Returns the changes that would place one waiting demand. The what-if plans of a plan are shared by all of its
+    waiting demand; here they are used for one."""
+    return Unblocker(snapshot, (waiting,), partial(_what_if, memo=PlannerMemo())).all()[waiting.demand]
+
+
 def _opened(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
-    """A draft with nothing decided yet but what is above a limit."""
+    """Returns a draft in which only slices above a limit are decided."""
     draft = PlanDraft(layout, way)
     lower_to_limits(draft)
     for position in sorted(way.cancelled):
@@ -88,7 +93,7 @@ def _opened(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
 
 
 def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
-    """A draft with every floor held and every demand served or waiting."""
+    """Returns a draft with every minimum kept and every demand served or waiting."""
     draft = _opened(layout, way)
     raise_to_min(draft)
     meet_requests(draft)
@@ -101,7 +106,7 @@ def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
 
 
 def _what_if(snapshot: Snapshot, memo: PlannerMemo) -> TrialOutcome:
-    """What comes of a snapshot, without what is given back and why."""
+    """Returns the result of a snapshot, without releases and reasons."""
     draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo, search=False), _served)
     ledger, names = draft.ledger, [group.name for group in draft.groups]
     return TrialOutcome(
@@ -114,7 +119,7 @@ def _what_if(snapshot: Snapshot, memo: PlannerMemo) -> TrialOutcome:
 
 
 def _called_back(release: Release) -> dict[int, Reason]:
-    """Slices on their way out that come back, and for what."""
+    """Returns slices being released that are called back, and for what."""
     draft = release.draft
     sentences = {
         Code.MIN: "its group needs it for its min",
@@ -129,7 +134,7 @@ def _called_back(release: Release) -> dict[int, Reason]:
 
 
 def _launches(draft: PlanDraft) -> Iterator[Launch]:
-    """Purchases, neighbours of one group and reason folded into one."""
+    """Returns launches: adjacent purchases of one group and reason are merged."""
     first_of: dict[tuple[int, Code], list[Purchase]] = {}
     for purchase in draft.purchases:
         first_of.setdefault((purchase.group, purchase.code), []).append(purchase)
@@ -151,7 +156,7 @@ def _launches(draft: PlanDraft) -> Iterator[Launch]:
             count=slices,
             reason=launch_reason(draft, run, demands),
             hourly_cost=(draft.groups[group].price or 0) * slices,
-            passed_over=passed_over(draft, explain, run[0]),
+            passed_over=ComputedReasons(partial(passed_over, draft, explain, run[0])),
             demands=demands,
         )
 
@@ -176,7 +181,7 @@ def _hourly_cost(draft: PlanDraft) -> HourlyCost:
 
 
 def placements(draft: PlanDraft) -> tuple[Placement, ...]:
-    """Which tasks of each demand go where, by demand, target and bundle."""
+    """Returns which tasks of each demand go where, by demand, target and bundle."""
     totals: dict[tuple[str, str, int], int] = {}
 
     def deal(members: Iterable[tuple[str, int, int]], runs: Iterable[PlacedRun]) -> None:
@@ -205,7 +210,7 @@ def placements(draft: PlanDraft) -> tuple[Placement, ...]:
 
 
 SINGLE: Final = -1
-"""In place of a bundle: the task is of no gang."""
+"""In place of a bundle: the task belongs to no gang."""
 
 
 def _targets(draft: PlanDraft, runs: Iterable[PlacedRun]) -> Iterator[tuple[str, int]]:

@@ -1,14 +1,14 @@
-"""A probe launch buys one slice ahead of a gang whose group is in back-off, because such a group allows one launch
-at a time.
+"""A probe launch buys one slice ahead of a gang whose group is in back-off, because such a group allows one launch at a
+time.
 
-When the back-off of a group is over, one slice in flight at a time shows whether its provider sells again. A single
-task can be that launch; a gang that needs several slices of the group cannot, for it starts whole or not at all, and
-would wait until the failures are forgotten. So one slice is bought for it ahead. The gang is not placed, and waits with
-BACKOFF as before; the slice is held for it like any other that its members would use (``docs/decisions/008``). If it
-comes up, the group is available, and the rest is bought at once.
+When the back-off of a group is over, one slice in flight at a time shows whether its provider has capacity again. A
+single task can be that launch. A gang that needs several slices of the group cannot, because it starts whole or not at
+all, and would wait until the failures are forgotten. So one slice is bought ahead of it. The gang is not placed, and
+waits with BACKOFF as before; the slice is held for it like any other that its members would use
+(``docs/decisions/008``). When the slice is ready, the group is available, and the rest is bought at once.
 
-Nothing is bought ahead unless the group alone stands between the gang and its start, and unless the next plan would
-hold the slice: what one plan launches the next must not give back.
+Nothing is bought ahead unless the group is the only obstacle of the gang, and unless the next plan would hold the
+slice: a plan must not release what the plan before launched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .plan_draft import PlanDraft
 
 
 def send_ahead(draft: PlanDraft) -> None:
-    """For every gang that waits for one, a slice of a group in back-off whose time is over."""
+    """Buys, for every gang that waits for one, a slice of a group whose back-off is over."""
     if not any(_tries(draft, group) and draft.ledger.headroom(group) for group in range(len(draft.groups))):
         return
     for gang in draft.decisions.waiting_gangs:
@@ -39,8 +39,10 @@ def _tries(draft: PlanDraft, group: int) -> bool:
 
 
 def _wanted(draft: PlanDraft, gang: Demand) -> int | None:
-    """The group in back-off that the gang would first be bought from if it sold again. None: that would not help, or a
-    slice that the gang would use is being tried already."""
+    """Returns the group in back-off that the gang would first be bought from if it were available.
+
+    None: that would not help, or a slice that the gang would use is already in flight.
+    """
     if any(_is_tried(draft, place) for place in members_places(draft, gang)):
         return None
     ledger, before, bought = draft.ledger, draft.checkpoint(draft.offers), len(draft.purchases)
@@ -54,7 +56,7 @@ def _wanted(draft: PlanDraft, gang: Demand) -> int | None:
 
 
 def _is_tried(draft: PlanDraft, place: int) -> bool:
-    """Whether the slice at this place shows, when it comes up, that its group sells again."""
+    """Whether the slice at this position shows, when it is ready, that its group is available again."""
     if place >= len(draft.slices):
         return any(one.position == place and _tries(draft, one.group) for one in draft.purchases)
     group = draft.group_of(place)

@@ -1,9 +1,10 @@
-"""Purchase search places small inputs with gangs on given sets of new slices, the cheapest set first.
+"""Purchase search places small inputs with gangs or constraints on given sets of new slices, the cheapest set first.
 
-Gangs are bought for one after the other, and single tasks after them, so what one of them needs is not seen when the
-other is bought for. Where there are few tasks and groups, every set of new slices that costs less than the draft is
-tried: the slices are bought first, and then all demand is placed on them by the usual rules. The first set on which
-nothing waits is taken. The number of tries is fixed, and large inputs are not searched.
+Gangs are bought for one after the other, and single tasks after them, so a purchase for one does not consider the needs
+of the others. Tasks with constraints are divided over label values before anything is bought. Where there are few tasks
+and groups, every set of new slices that costs less than the draft is tried: the slices are bought first, and then all
+demand is placed on them by the usual rules. The first set on which nothing waits is taken. The number of tries is
+fixed, and large inputs are not searched.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ import numpy as np
 from windlass.core.buying.fallbacks import first_choices
 from windlass.core.capacity.limits import BOUNDLESS
 from windlass.core.model.reasons import Code
-from windlass.core.model.snapshot import Gang
+from windlass.core.model.snapshot import Demand, Gang
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .plan_draft import DraftOptions, PlanDraft
 
 TASKS: Final = 32
-"""More tasks than these are not searched for."""
+"""Inputs with more tasks are not searched."""
 GROUPS: Final = 6
-"""Nor more groups that could hold one of them."""
+"""Nor inputs with more groups that could hold one of them."""
 SETS: Final = 2000
-"""Sets of slices that are looked at."""
+"""Largest number of sets that are enumerated."""
 TRIES: Final = 40
-"""Sets that are large enough in sum and therefore tried: about a millisecond each."""
+"""Largest number of sets that are large enough in sum and therefore tried: about a millisecond each."""
 
 Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 
 
 def cheaper_set(draft: PlanDraft, served: Serve) -> PlanDraft | None:
-    """A draft that serves all demand with a cheaper set of new slices; None: none is found, or it is not sought."""
+    """Returns a draft that serves all demand with a cheaper set of new slices; None if there is none or no search."""
     groups = _groups(draft)
     if not groups:
         return None
@@ -52,11 +53,14 @@ def cheaper_set(draft: PlanDraft, served: Serve) -> PlanDraft | None:
 
 
 def _groups(draft: PlanDraft) -> list[int]:
-    """The groups to buy from; none where a search cannot help or would cost too much."""
-    cluster, demands = draft.snapshot.cluster, [one for one in draft.snapshot.demands if not one.mistake]
+    """Returns the groups to buy from; none where a search cannot help or would cost too much."""
+    cluster = draft.snapshot.cluster
     if draft.strategy != "cheapest" or cluster.apart is not None or cluster.max_launching is not None:
         return []
-    if all(one.gang in (None, Gang.ANY) for one in demands) or sum(one.count for one in demands) > TASKS:
+    demands = [one for one in draft.snapshot.demands if not one.mistake]
+    if len(demands) > TASKS or sum(one.count for one in demands) > TASKS:
+        return []
+    if all(one.gang in (None, Gang.ANY) and not _constrained(one) for one in demands):
         return []
     if draft.ledger.bought < (1 if any(draft.decisions.unserved) else 2):
         return []
@@ -73,8 +77,13 @@ def _groups(draft: PlanDraft) -> list[int]:
     return useful if len(useful) <= GROUPS else []
 
 
+def _constrained(demand: Demand) -> bool:
+    """Whether constraints bind some of its tasks, so that they are bought for in several steps."""
+    return demand.rules.binding or any(bundle.rules.binding for bundle in demand.bundles)
+
+
 def _most(draft: PlanDraft, group: int) -> int:
-    """Slices of a group that could be bought if the draft had bought none of it."""
+    """Returns how many slices of a group could be bought if the draft had bought none of it."""
     return draft.ledger.headroom(group, gang=True) + sum(one.slices for one in draft.purchases if one.group == group)
 
 
@@ -83,7 +92,7 @@ def _cost(draft: PlanDraft) -> int:
 
 
 def _sets(draft: PlanDraft, groups: list[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Sets of slices below a price that have enough of everything in sum, by price, slices and names."""
+    """Yields sets of slices below a price that have enough of everything in sum, by price, slices and names."""
     total = np.array([draft.totals[group] * draft.hosts[group] for group in groups], np.int64)
     price = [int(draft.price[group]) for group in groups]
     limit = [min(_most(draft, group), TASKS) for group in groups]
@@ -122,7 +131,7 @@ def _uses_all(draft: PlanDraft, wanted: int) -> bool:
 
 
 def _name_owners(draft: PlanDraft) -> None:
-    """Note for each purchase of the set the first demand that was placed on it."""
+    """Records for each purchase of the set the first demand that was placed on it."""
     first: dict[int, str] = {}
     served = [(gang.id, one) for gang, one in draft.decisions.served_gangs]
     served += [(shape.members[0][0], one) for shape, one in draft.decisions.served_shapes]

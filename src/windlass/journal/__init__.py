@@ -3,11 +3,11 @@
 ``append`` writes all entries of a call in one transaction, durable when it returns. ``read`` returns them as numbered
 records in commit order. Checkpoints keep restarts short: a restart reads the newest checkpoint and the records after
 it. The leader lease is in the same database: acquiring it gives a new, higher epoch, and an append with another epoch
-is refused. So of two controllers that both believe to lead only one can write, and nothing is done before it is
-written. Operator orders are appended without an epoch and take effect when the leader reads them.
+is refused. So of two controllers that both believe they lead, only one can write, and no call is made before its entry
+is written. Operator orders are appended without an epoch and take effect when the leader reads them.
 
-``protocol`` is the contract, with types and errors. ``encoding`` makes canonical JSON. ``sql`` has everything that
-all databases share; ``sqlite`` and ``postgres`` say how one database connects, commits and fails; ``memory`` is for
+``protocol`` is the contract, with types and errors. ``encoding`` makes canonical JSON. ``sql`` has everything that all
+databases share; ``sqlite`` and ``postgres`` say how one database connects, commits and fails; ``memory`` is for
 simulations. ``open`` chooses by the address.
 
 The journal makes no decisions and reads no clock: the time is passed in. The exception is PostgreSQL, whose server

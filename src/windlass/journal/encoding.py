@@ -17,25 +17,25 @@ from typing import Any
 from .protocol import BadEntry, Entry, JournalCorrupt, Record
 
 DEPTH = 100
-"""Lists and mappings within each other; deeper than any real data, and far from the interpreter's own limit."""
+"""Most levels of nested lists and mappings: more than real data has, and far below the interpreter's limit."""
 
 
 def encode(value: Any, where: str) -> str:
-    """Canonical JSON. ``where`` names the value in the error."""
+    """Return canonical JSON. ``where`` names the value in an error."""
     if isinstance(value, Mapping):
-        value = dict(value)  # one that is made when it is read is read once
+        value = dict(value)  # a lazy mapping is read only once
     data = value if _is_plain(value, 0) else _plain(value, where, 0)
     try:
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except ValueError as error:
         if isinstance(error, BadEntry):
             raise
-        # The one that is left: a whole number of more digits than Python is willing to write.
+        # The remaining case: an integer with more digits than Python converts.
         raise BadEntry(f"{where} cannot be written as JSON: {error}") from error
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether it can be written as it is. Nearly everything can, and to see that is cheaper than to copy it."""
+    """Whether a value can be encoded without conversion. Nearly all can, and this check is cheaper than a copy."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return True
@@ -76,7 +76,7 @@ def _plain(value: Any, where: str, depth: int) -> Any:
 
 
 def encode_entry(entry: Entry, index: int) -> tuple[str, str, float, str]:
-    """Kind, subject, time and data of an entry, checked."""
+    """Return kind, subject, time and data of an entry after validation."""
     where = f"entry {index}"
     for name, text in (("kind", entry.kind), ("subject", entry.subject)):
         check_text(text, f"{name} of {where}")
@@ -87,7 +87,7 @@ def encode_entry(entry: Entry, index: int) -> tuple[str, str, float, str]:
 
 
 def check_text(text: object, where: str) -> None:
-    """Text that every database can keep."""
+    """Return text that every database can store, or raise."""
     if not isinstance(text, str):
         raise BadEntry(f"{where} is a {type(text).__qualname__}: only text")
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
@@ -95,14 +95,14 @@ def check_text(text: object, where: str) -> None:
 
 
 def check_holder(holder: str) -> None:
-    """A lease's holder is text that any database keeps, and not empty."""
+    """Check that the holder of a lease is storable text and not empty."""
     check_text(holder, "holder")
     if not holder:
         raise ValueError("holder is empty: give a name that is unique to the process")
 
 
 def finite(value: float, where: str) -> float:
-    """A finite float; -0.0 is 0.0, because not every database distinguishes them."""
+    """Return a finite float; -0.0 becomes 0.0, because not every database distinguishes them."""
     try:
         number = float(value) + 0.0
     except (TypeError, ValueError, OverflowError) as error:
@@ -113,16 +113,16 @@ def finite(value: float, where: str) -> float:
 
 
 Row = tuple[int, int, str, str, float, str, int]
-"""A record as it lies in the table: seq, epoch, kind, subject, at, data, checksum."""
+"""A row of the table of records: seq, epoch, kind, subject, at, data, checksum."""
 
 
 def checksum(seq: int, epoch: int, kind: str, subject: str, at: float, data: str) -> int:
-    """Of a whole record, so that one flipped bit is noticed. SQLite itself has none for its pages."""
+    """Return the checksum of a whole record, so that a flipped bit is noticed. SQLite has no page checksums."""
     return zlib.crc32(f"{seq}\0{epoch}\0{kind}\0{subject}\0{at!r}\0{data}".encode())
 
 
 def decode_record(row: Row, location: str) -> Record:
-    """The record of a row, or ``JournalCorrupt``."""
+    """Return the record of a row, or raise ``JournalCorrupt``."""
     seq, epoch, kind, subject, at, data, expected = row
     try:
         if checksum(seq, epoch, kind, subject, at, data) == expected:
@@ -137,12 +137,12 @@ def decode_record(row: Row, location: str) -> Record:
 
 
 def digest(seq: int, text: str) -> str:
-    """Of a saved state."""
+    """Return the digest of a checkpoint."""
     return hashlib.sha256(f"{seq}\0{text}".encode()).hexdigest()
 
 
 def decode_state(seq: int, text: str, expected: str) -> Mapping[str, Any] | None:
-    """A saved state, or None when it is damaged."""
+    """Return the state of a checkpoint, or None when it is damaged."""
     try:
         if digest(seq, text) == expected:
             state = json.loads(text)

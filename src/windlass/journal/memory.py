@@ -1,7 +1,7 @@
 """MemoryJournal keeps the journal contract in memory, for simulations.
 
-It keeps only the records after the newest checkpoint, unless all of them are asked for. It can hash every record as it
-is written, so that two runs can be compared by one digest.
+It keeps only the records after the newest checkpoint, unless ``keep_all`` is set. It can hash every record as it is
+written, so that two runs can be compared by one digest.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from typing import Any, Self
 from . import Entry, Fenced, JournalHealth, Lease, LeaseLost, Record
 
 KEPT_KINDS = frozenset({"order"})
-"""Kinds of records that are looked for by their kind alone; they are few, and always held."""
+"""Kinds of records that are queried by kind alone; they are few, and always kept."""
 
 
 _PLAIN = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
 _Kept = tuple[int, int, Entry]
-"""The number, the epoch and what was written: a record is made from them when it is read, and few are read."""
+"""The number, the epoch and the entry. A record is built when it is read; few are."""
 _SEQ = itemgetter(0)
 
 
 class MemoryJournal:
-    """Lists and dictionaries behind the contract of a journal."""
+    """A journal in lists and dictionaries."""
 
     def __init__(self, *, keep_all: bool = False, hashed: bool = True) -> None:
-        """``keep_all``: hold every record, for tests that read the whole history. ``hashed``: have a digest in the end;
-        to work it out takes longer than to keep the records."""
+        """``keep_all``: keep every record, for tests that read the whole history. ``hashed``: compute a digest of all
+        records, which costs more than keeping them.
+        """
         self._keep_all = keep_all
-        self.cluster_id = ""  # not random: a simulated run must be the same each time
+        self.cluster_id = ""  # not random: a simulated run must be reproducible
         self._records: list[_Kept] = []
         self._orders: list[_Kept] = []
         self._last = 0
@@ -49,7 +50,7 @@ class MemoryJournal:
 
     @property
     def digest(self) -> str:
-        """The hash of everything that was ever written; empty when it was not wanted."""
+        """The hash of all records ever written; empty without ``hashed``."""
         return "" if self._hash is None else self._hash.hexdigest()
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ class MemoryJournal:
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         written = self._epoch if epoch is None else epoch
         self._fence(written)
-        entries = tuple(entries)  # whole, before any of it is kept: of one who dies over them nothing stays
+        entries = tuple(entries)  # build all rows first: if an entry is invalid, none is kept
         for entry in entries:
             self._last += 1
             kept = self._last, written, entry
@@ -133,7 +134,7 @@ class MemoryJournal:
         assert now is not None
         old = self._lease
         if old is not None and old.holder != holder and now < old.expires_at:
-            if old.expires_at > now + old.ttl:  # the clock was set back: from now on it counts by the new one
+            if old.expires_at > now + old.ttl:  # the clock was set back: the lease counts from the new time on
                 self._lease = Lease(old.holder, old.epoch, old.ttl, now + old.ttl)
             return None
         self._epoch += 1

@@ -14,19 +14,19 @@ POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_journal(url: str | Path, *, create: bool = True, durable: bool = True) -> Journal:
-    """Open a journal; make it if it is not there, and bring its tables up to date.
+    """Open a journal; create it if it does not exist, and migrate its tables.
 
     - ``path/to/journal.db`` or ``sqlite:///path/to/journal.db`` (``sqlite:////`` for a path from the root): a file,
-      made with its directory, readable by its owner alone. For one controller, and any number of readers, on one
+      created with its directory, readable by its owner alone. For one controller, and any number of readers, on one
       machine.
-    - ``:memory:``: kept nowhere, gone when closed. For simulations.
+    - ``:memory:``: in memory, gone when closed. For simulations.
     - ``postgresql://user@host/database``: for controllers on several machines; the extra ``postgres``.
 
-    With ``create=False``, one that is not there is a ``JournalError``: a command that only reads must not leave an
-    empty journal behind where the address is mistyped.
+    With ``create=False``, a missing journal is a ``JournalError``: a command that only reads must not create an empty
+    journal at a mistyped address.
 
-    With ``durable=False``, a file need not have come to the disk when a commit returns. It survives the end of the
-    program, however it ends, but not that of the machine: for a cluster that does not either, such as a pool.
+    With ``durable=False``, a commit does not wait for the disk. It survives a crash of the program, but not of the
+    computer: for a cluster that does not survive that either, such as a pool.
     """
     address = str(url)
     if address.startswith(POSTGRES):

@@ -1,8 +1,8 @@
 """This journal is in PostgreSQL, for controllers on several machines, one of which leads.
 
 The tables are in the first schema of the search path; ``?options=-csearch_path%3Dname`` in the address chooses another,
-so one database can hold several journals. A broken connection is replaced by the next call. All waiting is bounded: for
-the server, for a lock, and by the server for a controller that was suspended in a transaction. A connection pooler must
+so one database can hold several journals. A broken connection is replaced by the next call. Every wait is bounded: for
+the server, for a lock, and on the server for a controller that was suspended in a transaction. A connection pooler must
 pool sessions, not transactions.
 """
 
@@ -26,11 +26,11 @@ from .sql import SqlJournal
 PATIENCE: Final = 10
 """Seconds to wait for a connection, and for another controller's transaction."""
 LONGER: Final = 2
-"""Seconds beyond that for an answer from the server to come."""
+"""Seconds beyond that to wait for the server's answer."""
 FROZEN: Final = 60
-"""Seconds after which the server ends a transaction of a controller that no longer says anything."""
+"""Seconds after which the server ends an idle transaction of a suspended controller."""
 SETUP_LOCK: Final = 0x57494E44
-"""The advisory lock for making and migrating tables: two controllers may start on an empty database at once."""
+"""The advisory lock for creating and migrating tables: two controllers may start on an empty database at once."""
 
 REACHING: Final = {
     "connect_timeout": PATIENCE,
@@ -40,7 +40,7 @@ REACHING: Final = {
     "tcp_user_timeout": 30_000,
     "application_name": "windlass",
 }
-"""What the address does not say itself: a server that is gone is noticed within half a minute."""
+"""Defaults for the connection: a server that is gone is noticed within half a minute."""
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     (
@@ -96,7 +96,7 @@ def _query(statement: str) -> bytes:
 
 
 class PostgresJournal(SqlJournal):
-    """One connection, one thread in it at a time."""
+    """A journal with one connection, used by one thread at a time."""
 
     own_clock = True
     locking = " FOR UPDATE"
@@ -129,7 +129,7 @@ class PostgresJournal(SqlJournal):
             raise
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """The connection; a new one when there is none or it broke."""
+        """Return the connection; a new one when there is none or it broke."""
         if self._closed:
             raise JournalError(f"the journal {self.location} was used after it was closed")
         if self._connection is not None and not self._connection.closed:
@@ -147,7 +147,7 @@ class PostgresJournal(SqlJournal):
                 ("idle_in_transaction_session_timeout", FROZEN * 1000),
             ):
                 connection.execute("SELECT set_config(%s, %s, false)", (name, str(int(milliseconds))))
-            # Anything but "off" waits for the disk at least; what waits for standbys as well is left as it is.
+            # Every value but "off" waits at least for the disk; values that also wait for standbys stay.
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'on', false)"
                 " WHERE current_setting('synchronous_commit') = 'off'"
@@ -167,8 +167,9 @@ class PostgresJournal(SqlJournal):
 
     @contextmanager
     def _limited(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
-        """A server that is paused keeps the connection and gives no answer, and no setting of the connection notices
-        that. So the socket is shut down when a transaction takes too long, which ends whatever waits for it."""
+        """A paused server keeps the connection open and does not answer, which no connection setting notices. So the
+        socket is shut down when a transaction takes too long, which ends every wait on it.
+        """
         over = threading.Event()
 
         def cut() -> None:
@@ -190,7 +191,7 @@ class PostgresJournal(SqlJournal):
             timer.cancel()
 
     def _begun(self, connection: psycopg.Connection[Any], *, write: bool) -> Iterator[DatabaseSession]:
-        # A writer must see what was committed while it waited for the head; a reader must see one instant.
+        # A writer must see what was committed while it waited for the lock; a reader must see one instant.
         connection.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
             if write
@@ -250,8 +251,8 @@ class PostgresJournal(SqlJournal):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        # Had before the transaction begins: one that waited for it inside would not see the tables made meanwhile,
-        # because a server process looks for news about tables only when a transaction begins.
+        # Taken before the transaction begins: inside it, the wait would hide tables that were created meanwhile,
+        # because a server process reads schema changes only when a transaction begins.
         with self._lock, self._translated():
             connection = self._connect()
             connection.execute("SELECT pg_advisory_lock(%s)", (SETUP_LOCK,))
@@ -291,7 +292,7 @@ class PostgresJournal(SqlJournal):
 
     def close(self) -> None:
         self._closed = True
-        # A call that hangs in another thread has the lock; the end of the program must not wait for it.
+        # A call that hangs in another thread holds the lock; the end of the program must not wait for it.
         mine = self._lock.acquire(timeout=CLOSE_WITHIN)
         try:
             if self._connection is not None and mine:

@@ -13,11 +13,11 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 
 class JournalError(Exception):
-    """What a journal may raise; nothing else escapes it. Its text says what is wrong and what helps."""
+    """The base of every error of a journal. The message says what is wrong and how to fix it."""
 
 
 class BadEntry(JournalError, ValueError):
-    """Data that cannot be kept, such as NaN; the text names the place in it. Nothing of the call was written."""
+    """Data cannot be stored, such as NaN; the message has its path. Nothing was written."""
 
 
 class Fenced(JournalError):
@@ -25,11 +25,11 @@ class Fenced(JournalError):
 
 
 class LeaseLost(JournalError):
-    """The lease is another's by now, or was released; this controller must stop."""
+    """Another controller has the lease, or it was released; this controller must stop."""
 
 
 class JournalFull(JournalError):
-    """There is no room to write. Nothing was written; the same call works when there is room again."""
+    """The disk is full. Nothing was written; the same call works when there is space again."""
 
 
 class JournalBusy(JournalError):
@@ -37,14 +37,14 @@ class JournalBusy(JournalError):
 
 
 class JournalUnavailable(JournalError):
-    """The database went away, or did not say whether it committed: all of the call was written, or nothing of it.
+    """The connection was lost, or the commit was not confirmed: all of the call was written, or nothing.
 
     ``read(after=...)`` from the last number that the caller knows shows which. The journal reconnects on its own.
     """
 
 
 class JournalCorrupt(JournalError):
-    """What was written cannot be read back."""
+    """A record or checkpoint cannot be read back."""
 
 
 class JournalVersion(JournalError):
@@ -53,7 +53,7 @@ class JournalVersion(JournalError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something to write: an observation or a decision.
+    """An observation or a decision to write.
 
     ``kind`` and ``subject`` are text to search by: what sort of thing it is, and the one slice, demand or group that it
     is about. ``data`` is JSON: text, whole and finite numbers, true, false, null, lists, and mappings with text as
@@ -63,18 +63,18 @@ class Entry:
     kind: str
     subject: str
     at: float
-    """When it happened, in seconds since 1970 by the clock of the one who writes."""
+    """When it happened, in seconds since 1970 by the writer's clock."""
     data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An entry as it was kept."""
+    """An entry as it was stored."""
 
     seq: int
     """Its number: 1, 2, 3 and so on, in the order of commits, without a gap."""
     epoch: int
-    """The epoch of the controller that wrote it; for an operator's order, the one that stood at that moment."""
+    """The epoch of the controller that wrote it; for an operator's order, the current one."""
     kind: str
     subject: str
     at: float
@@ -83,19 +83,19 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write, until it expires or another takes it over."""
+    """The right to write, until it expires or another controller takes it over."""
 
     holder: str
     epoch: int
-    """The fence: goes with every append, and with every changing call to a provider."""
+    """The fencing epoch. Every append and every changing call to a provider carries it."""
     ttl: float
     expires_at: float
-    """By the clock that judges the lease: the caller's, or the database's own."""
+    """Expiry by the clock of the lease: the caller's, or the database's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalHealth:
-    """What a check of a journal shows."""
+    """The result of a health check."""
 
     location: str
     """Where it is, without a password."""
@@ -105,37 +105,36 @@ class JournalHealth:
     last_seq: int
     oldest_seq: int | None
     oldest_at: float | None
-    """When the record with the smallest number happened."""
+    """Time of the record with the smallest number."""
     schema_version: int
     epoch: int
     holder: str | None
-    """Who has the lease; it may have expired."""
+    """The holder of the lease; it may have expired."""
     states: int
-    """How many saved states can be read."""
+    """Number of readable checkpoints."""
     problems: tuple[str, ...]
-    """What is wrong, one sentence each; empty when all is well."""
+    """Problems, one sentence each; empty when there are none."""
 
     @property
     def ok(self) -> bool:
-        """Whether everything in it can be read and adds up."""
+        """Whether the whole journal is readable and consistent."""
         return not self.problems
 
 
 @runtime_checkable
 class Journal(Protocol):
-    """An append-only record in which one controller at a time decides. Every method may be called from any thread."""
+    """An append-only record that one controller at a time may write. Every method may be called from any thread."""
 
     @property
     def own_clock(self) -> bool:
-        """Whether the database has a clock that all controllers share: then ``now`` of a lease may be None.
-
-        All controllers of one journal judge its lease by the same kind of clock.
+        """Whether the database has a clock that all controllers share: then ``now`` of a lease may be None. All
+        controllers of one journal must use the same kind of clock for its lease.
         """
         ...
 
     @property
     def cluster_id(self) -> str:
-        """The random id of the cluster: made with the journal, and the same for as long as the journal lives."""
+        """The random id of the cluster, created with the journal and never changed."""
         ...
 
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
@@ -144,14 +143,14 @@ class Journal(Protocol):
         When it returns, they survive ``kill -9`` and a power cut. Numbers increase by one, also over restarts and a
         change of leader. No entries: the epoch is checked, and the last number returned.
 
-        ``Fenced``: the epoch is not the one that was granted last. A lower one has been overtaken. A higher one was
-        never granted here: the journal is an older copy of the one that granted it, and going on would grant it a
-        second time. An expired or released lease that was not taken over does not fence: no other can have acted.
+        ``Fenced``: the epoch is not the one that was granted last. A lower one is outdated. A higher one was never
+        granted here: this journal is an older copy of the one that granted it, and would grant it a second time. An
+        expired or released lease that was not taken over does not fence: no other controller can have acted.
 
-        ``epoch`` None is for one who does not lead and only wishes: an operator who freezes a group or drains a slice.
-        It is never fenced, and the records carry the epoch that stands. All else is the same: one transaction, the next
-        numbers, durable when it returns, beside a leader that appends at the same time. It has no default, for a leader
-        that forgot its epoch would write past the fence.
+        ``epoch`` None is for orders of operators, who freeze a group or drain a slice and do not lead. They are never
+        fenced, and their records carry the current epoch. All else is the same: one transaction, the next numbers,
+        durable when it returns, also while a leader appends. It has no default, because a leader that forgot its epoch
+        would bypass the fence.
         """
         ...
 
@@ -169,9 +168,9 @@ class Journal(Protocol):
     ) -> Iterator[Record]:
         """Records with ``after < seq <= upto`` and ``since <= at < until``, of these kinds, about this subject.
 
-        By number, upwards or downwards; the first ``limit`` of them. What is committed after the call is not in it.
-        Records are fetched as they are asked for, a page at a time, and nothing is locked between pages: a long reading
-        does not hold up the writer, and what is compacted meanwhile may be missing from it.
+        Ordered by number, upwards or downwards; the first ``limit`` of them. Records committed after the call are not
+        included. Records are fetched lazily, a page at a time, and nothing is locked between pages: a long read does
+        not block the writer, and records that are compacted meanwhile may be missing.
 
         One subject, one kind or a span of numbers is found by an index, however long the journal is.
 
@@ -180,11 +179,11 @@ class Journal(Protocol):
         ...
 
     def last_seq(self) -> int:
-        """The number of the newest record, 0 when there was never one. One row is read: made for polling."""
+        """Return the number of the newest record, 0 when there was never one. Reads one row: cheap to poll."""
         ...
 
     def save_state(self, seq: int, state: Mapping[str, Any], *, epoch: int | None = None) -> None:
-        """Keep what follows from all records up to ``seq``, so that a restart need not read them.
+        """Save a checkpoint: the state after all records up to ``seq``, so that a restart need not read them.
 
         A second state for the same number replaces the first. ``ValueError``: ``seq`` is above ``last_seq()``, or so
         low that records after it are compacted. With an epoch, ``Fenced`` as for ``append``.
@@ -192,19 +191,19 @@ class Journal(Protocol):
         ...
 
     def latest_state(self, before: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
-        """The newest saved state that can be read, and the number that it goes up to; records after it are all there.
+        """Return the newest readable checkpoint and its number; all records after it exist.
 
-        A state that is damaged is passed over for the one before it. None: there is none, and the records are all there
-        from the first. ``JournalCorrupt``: there is none that can be read, and not all records are there.
+        A damaged checkpoint is skipped for the one before it. None: there is none, and all records exist from the
+        first. ``JournalCorrupt``: none can be read, and records are missing.
 
-        ``before``: the newest in which nothing is of that instant or later. None then says no more than that there is
-        no such state; ``oldest_state`` shows whether any record is missing.
+        ``before``: the newest one with only records from before that time. None then only means that there is no such
+        checkpoint; ``oldest_state`` shows whether records are missing.
         """
         ...
 
     def oldest_state(self) -> tuple[int, Mapping[str, Any]] | None:
-        """Where the part of the history begins that has no gap: the oldest saved state that can be read and
-        after which no record is missing. None: no record is missing at all. ``JournalCorrupt`` as for ``latest_state``.
+        """Return the start of the history without gaps: the oldest readable checkpoint after which no record is
+        missing. None: no record is missing at all. ``JournalCorrupt`` as for ``latest_state``.
         """
         ...
 
@@ -219,50 +218,50 @@ class Journal(Protocol):
         """Delete records with ``at < before`` that neither a restart nor a query for ``before`` or later needs; return
         how many.
 
-        Only what a readable state covers in which nothing is of ``before`` or later: from there on the history is
-        complete, and every instant of it can be shown. It must not be the newest state: if that one is found damaged
-        later, the one before it still has every record after it. Without such a state, nothing is deleted. Older states
-        go as well; the last record that the state covers stays, because it has the time of the state. Records of
-        ``keep_kinds`` stay, and those about ``keep_subjects`` (names, or a function that says yes), so that ``why`` can
-        show the whole history of what still exists.
-
-        Done in small transactions: a kill in between leaves less to do. With an epoch, ``Fenced`` as for ``append``.
+        Only records covered by a readable checkpoint from before ``before`` are deleted: from there on the history is
+        complete. It must not be the newest state: if that one is found damaged later, the one before it still has every
+        record after it. Without such a state, nothing is deleted. Older states go as well; the last record that the
+        state covers stays, because it has the time of the state. Records of ``keep_kinds`` stay, and those about
+        ``keep_subjects`` (names, or a predicate), so that ``why`` can show the whole history of existing slices. Runs
+        in small transactions: after a kill the next call continues. With an epoch, ``Fenced`` as for ``append``.
         """
         ...
 
     def acquire(self, holder: str, ttl: float, now: float | None) -> Lease | None:
         """Take the lease for ``ttl`` seconds; None while another holder's is alive.
 
-        One that has expired, was released, or is the holder's own is taken, and its epoch is one higher than any
-        before: a controller that restarts under its old name fences its own past. ``holder`` must be unique to the
+        A lease that has expired, was released, or is the holder's own is taken, with an epoch one higher than any
+        before: a controller that restarts under its old name fences its former self. ``holder`` must be unique to the
         process, or two processes take the lease from each other.
 
-        ``now`` None: the database's clock (``own_clock``). A clock that was set back does not keep a dead holder's
-        lease alive: from the time of any call on, it lives for its ``ttl`` at most.
+        ``now`` None: the database's clock (``own_clock``). A clock that was set back does not extend a dead holder's
+        lease: after any call it lasts for at most its ``ttl``.
         """
         ...
 
     def renew(self, lease: Lease, now: float | None) -> Lease:
-        """The same lease for another ``ttl`` seconds from ``now``, also when it has expired and was not taken over.
+        """Renew the lease for another ``ttl`` seconds from ``now``, also when it has expired and was not taken over.
 
         ``LeaseLost``: it was taken over or released.
         """
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give it back, so that another need not wait for it to expire. Quiet when it is another's by now."""
+        """Release the lease, so that another controller need not wait for it to expire. Does nothing if another
+        controller has it.
+        """
         ...
 
     def lease(self) -> Lease | None:
-        """The current lease, alive or expired; None if there is no holder."""
+        """Return the current lease, valid or expired; None if there is no holder."""
         ...
 
     def health(self) -> JournalHealth:
-        """Read and check everything, and report. The time grows with the journal."""
+        """Read and check the whole journal. The time grows with its size."""
         ...
 
     def close(self) -> None:
-        """Let go of the database. The lease stays as it is; a second call does nothing."""
+        """Close the database. The lease stays as it is; a second call does nothing."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -29,7 +29,7 @@ PATIENCE: Final = 10.0
 OLDEST: Final = (3, 37, 0)
 """The first SQLite with STRICT tables."""
 VACUUMED: Final = 500
-"""Pages given back at a time: 2 MB, some milliseconds."""
+"""Pages that are freed at a time: 2 MB, some milliseconds."""
 LOG_KEPT: Final = 16 * 2**20
 """Bytes of log that stay on disk after a burst."""
 
@@ -66,10 +66,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     ),
 )
 
-# Sorted by what the caller should do. The codes beside SQLITE_FULL are what a quota and a file-size limit give.
+# Grouped by what the caller should do. A quota and a file-size limit give the codes next to SQLITE_FULL.
 NO_ROOM: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 UNKNOWN: Final = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
-"""The data may have come to the disk although the disk reported an error."""
+"""The data may be on the disk although the disk reported an error."""
 BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 CORRUPT: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 CLOSED_TO_US: Final = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
@@ -89,7 +89,7 @@ class SqliteSession:
 
 
 class SqliteJournal(SqlJournal):
-    """One file, one connection, one thread in it at a time."""
+    """A journal in one file with one connection, used by one thread at a time."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SqliteJournal(SqlJournal):
         if self.path:
             self._make_file(self.path, create=create)
         with self._translated():
-            # Without a transaction of the module's own making: BEGIN and COMMIT are written out below.
+            # Autocommit mode of the module: BEGIN and COMMIT are explicit below.
             self._connection = sqlite3.connect(
                 self.path or MEMORY, timeout=patience, isolation_level=None, check_same_thread=False
             )
@@ -162,13 +162,14 @@ class SqliteJournal(SqlJournal):
                     f"the journal {self.location} cannot have a write-ahead log here (SQLite says {mode!r}): "
                     "put it on a local disk, not on a network file system."
                 )
-            # A file that can only be read is opened without a word; this asks for the right to write.
+            # SQLite opens a read-only file without an error; this checks that it can be written.
             run("BEGIN IMMEDIATE")
             run("ROLLBACK")
 
     def _with_log(self) -> str:
-        """Switch the file to a write-ahead log; the mode it is in then. Where several open a new file at once, SQLite
-        does not let this one statement wait for its turn, so it is tried again here."""
+        """Switch the file to a write-ahead log and return its mode. If several processes open a new file at once,
+        SQLite does not wait in this statement, so it is retried here.
+        """
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -257,12 +258,12 @@ class SqliteJournal(SqlJournal):
         return None
 
     def _give_back_space(self) -> None:
-        # What was asked for is done; that the file is not yet smaller is no reason to call it failed.
+        # The compaction itself is done; a file that is not smaller yet is no error.
         with suppress(sqlite3.Error):
             before, free = None, self._free_pages()
             while free and free != before:
                 with self._lock:
-                    # By execute() the module would stop after the first page: the statement gives rows without columns.
+                    # execute() would stop after the first page, because the statement returns rows without columns.
                     self._connection.executescript(f"PRAGMA incremental_vacuum({VACUUMED})")
                 before, free = free, self._free_pages()
 
@@ -286,7 +287,7 @@ class SqliteJournal(SqlJournal):
         return () if found == ["ok"] else tuple(f"SQLite finds: {text}" for text in found)
 
     def close(self) -> None:
-        # A write to a slow disk in another thread has the lock; the end of the program must not wait for it.
+        # A write to a slow disk in another thread holds the lock; the end of the program must not wait for it.
         if self._lock.acquire(timeout=CLOSE_WITHIN):
             try:
                 with suppress(sqlite3.Error):

@@ -1,4 +1,4 @@
 """The client of a Kubernetes API server: transport, typed objects, and reflectors that mirror lists in memory.
 
-The Kubernetes workload and the providers that sell nodes of a cluster share it.
+The Kubernetes workload and the providers kwok and kuberay use it.
 """

@@ -1,4 +1,4 @@
-"""Calls to the API server: one method a verb, raw bytes in and out, errors as ``ApiError``.
+"""This module calls the API server: one method for each verb, raw bytes in and out, errors as ``ApiError``.
 
 Configuration, authentication and TLS are the official client's; decoding is msgspec's. Every write that follows a read
 carries the resourceVersion it has read, so that a stale one is refused with 409 instead of undoing another writer.
@@ -20,7 +20,7 @@ from .objects import ApiStatus, ListPage
 T = TypeVar("T")
 
 PAGE: Final = 500
-"""Objects a page: what kubectl takes; 30,000 pods are sixty calls."""
+"""Objects per page, as kubectl: 30,000 pods take sixty calls."""
 RETRIES: Final = 3
 LONGEST_RETRY: Final = 3.0
 """Seconds: a busy server is asked again within a call when it wants no longer pause; 1.36 answers 429 for a second
@@ -66,7 +66,7 @@ class Transport(Protocol):
     async def request(
         self, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str, timeout: float
     ) -> Response:
-        """Return the answer, whatever its status; ``ApiError`` with status 0 if there is none."""
+        """Return the answer with any status; ``ApiError`` with status 0 if there is none."""
         ...
 
     def stream(self, path: str, params: Mapping[str, str], stall: float) -> AsyncIterator[bytes]:
@@ -96,11 +96,11 @@ class Api:
         return found
 
     def decode(self, body: bytes | msgspec.Raw, kind: type[T]) -> T:
-        """Bytes as an object; ``ApiError`` if they are none."""
+        """Decode an object; ``ApiError`` if the bytes are not one."""
         try:
             return self.decoder(kind).decode(body)  # type: ignore[no-any-return]
         except msgspec.MsgspecError as error:
-            raise ApiError(0, f"the API server sent what is no {kind.__name__}: {error}") from None
+            raise ApiError(0, f"the API server's answer is not a {kind.__name__}: {error}") from None
 
     async def call(
         self,
@@ -145,7 +145,7 @@ class Api:
         return await self.call("PATCH", path, body, content_type=content_type)
 
     async def delete(self, path: str, *, uid: str = "", resource_version: str = "") -> None:
-        """Delete an object; only if it is still the one that was read, where that is given. What is gone is fine."""
+        """Delete an object, if its uid or resourceVersion is still the given one. A missing object is no error."""
         given = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {key: value for key, value in given.items() if value}
         try:
@@ -174,7 +174,7 @@ class Api:
 
     @asynccontextmanager
     async def watch(self, path: str, params: Mapping[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of a watch; it is closed on the way out."""
+        """The lines of a watch; the context manager closes it."""
         lines = self._transport.stream(path, params, stall)
         try:
             yield lines
@@ -188,7 +188,7 @@ class Api:
 
 
 def refusal(answer: Response) -> ApiError:
-    """A refused answer as an error, with the server's own words."""
+    """The error for a refused call, with the server's message."""
     try:
         status = msgspec.json.decode(answer.body, type=ApiStatus)
     except msgspec.MsgspecError:

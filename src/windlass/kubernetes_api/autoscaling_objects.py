@@ -1,4 +1,4 @@
-"""Objects of ``autoscaling.x-k8s.io`` and what they refer to: requests for room that have no pods yet."""
+"""This module defines the objects of ``autoscaling.x-k8s.io`` and those that they refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network transport: the official client's configuration, authentication and TLS, raw responses."""
+"""This module is the network transport: the official client's configuration, authentication and TLS, raw responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass._version import __version__
 from .api import ApiError, Response, refusal
 
 LONGEST_LINE: Final = 2**24
-"""Bytes of one watch line: an object is 1.5 MB at most, and its JSON may be longer."""
+"""The most bytes of a watch line: etcd stores 1.5 MB per object at most, and its JSON may be longer."""
 SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 
 
@@ -56,16 +56,11 @@ class HttpTransport:
                 if answer.status >= 400:
                     raise refusal(Response(answer.status, await answer.read(), answer.headers))
                 yield b""
-                pending = b""
-                async for chunk in answer.content.iter_any():
-                    pending += chunk
-                    if b"\n" in chunk:
-                        *lines, pending = pending.split(b"\n")
-                        for line in lines:
-                            if line:
-                                yield line
-                    elif len(pending) > LONGEST_LINE:
-                        raise ApiError(0, f"the watch of {path} sent a line of more than {LONGEST_LINE} bytes")
+                try:
+                    async for line in _lines(answer.content, path):
+                        yield line
+                finally:
+                    _abort(answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._unreachable(error) from error
 
@@ -73,6 +68,7 @@ class HttpTransport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await asyncio.sleep(0)  # aborted connections close their sockets in the next iteration of the loop
 
     def _url(self, path: str) -> str:
         return f"{self._configuration.host}{path}"
@@ -121,6 +117,28 @@ class HttpTransport:
         except config.ConfigException as error:
             place = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
             raise ApiError(0, f"the cluster's configuration {place} cannot be used: {error}") from None
-        # The official client would retry thousands of times a second on a dead server: the reflectors retry.
+        # The official client would retry thousands of times a second on a dead server. The reflectors retry instead.
         configuration.retries = None
         return configuration
+
+
+async def _lines(content: Any, path: str) -> AsyncIterator[bytes]:
+    """The lines of a watch."""
+    pending = b""
+    async for chunk in content.iter_any():
+        pending += chunk
+        if b"\n" in chunk:
+            *lines, pending = pending.split(b"\n")
+            for line in lines:
+                if line:
+                    yield line
+        elif len(pending) > LONGEST_LINE:
+            raise ApiError(0, f"the watch of {path} sent a line of more than {LONGEST_LINE} bytes")
+
+
+def _abort(answer: Any) -> None:
+    """Close the connection of a watch at once. A graceful end of TLS waits for the server, for longer than the event
+    loop may run, and would leave the socket open."""
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()

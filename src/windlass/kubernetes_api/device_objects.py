@@ -1,10 +1,8 @@
-"""Objects of ``resource.k8s.io/v1`` as narrow msgspec structs: devices, the classes they belong to, claims on them."""
+"""This module defines objects of ``resource.k8s.io/v1`` as narrow msgspec structs: devices, classes, claims."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import msgspec
 
 from .objects import Meta, NodeSelector, Struct
 
@@ -39,7 +37,7 @@ class CapacityRequirements(Struct, frozen=True):
 
 
 class DeviceQuery(Struct, frozen=True):
-    """What one request, or one alternative of a request, asks for."""
+    """One request, or one alternative of a request."""
 
     name: str = ""
     device_class_name: str = ""
@@ -58,7 +56,7 @@ class DeviceRequest(Struct, frozen=True):
 
 
 class DeviceConstraint(Struct, frozen=True):
-    """What the devices of some requests must have in common; without ``requests``: those of all."""
+    """A constraint between the devices of some requests, or of all requests if ``requests`` is empty."""
 
     requests: tuple[str, ...] | None = None
     match_attribute: str | None = None
@@ -123,12 +121,28 @@ class DeviceTaint(Struct, frozen=True):
     effect: str = ""
 
 
+class CounterValue(Struct, frozen=True):
+    value: Any = "0"
+
+
+class CounterSet(Struct, frozen=True):
+    """What the partitions of a device share, such as its memory slices."""
+
+    name: str = ""
+    counters: dict[str, CounterValue] | None = None
+
+
+class ConsumedCounters(Struct, frozen=True):
+    counter_set: str = ""
+    counters: dict[str, CounterValue] | None = None
+
+
 class Device(Struct, frozen=True):
     name: str = ""
     attributes: dict[str, Any] | None = None
     capacity: dict[str, Any] | None = None
     taints: tuple[DeviceTaint, ...] | None = None
-    consumes_counters: tuple[msgspec.Raw, ...] | None = None
+    consumes_counters: tuple[ConsumedCounters, ...] | None = None
     allow_multiple_allocations: bool | None = None
 
 
@@ -145,6 +159,7 @@ class ResourceSliceSpec(Struct, frozen=True):
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
     devices: tuple[Device, ...] | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
 
 
 class ResourceSlice(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Names that the controller puts on API objects. People script against them: they never change."""
+"""This module has the names that the controller writes to API objects. Users script against them: they never change."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CLAIM: Final = "windlass.dev/claim"
 MARKED: Final = "windlass.dev/scheduled-deletion"
 """Taint of a marked node; its value is the deadline in unix seconds."""
 DELETING: Final = "windlass.dev/deleting"
-"""Taint of a node at its end; its value is when it was put on, in unix seconds."""
+"""Taint of a node that is about to be deleted; its value is the time of the taint in unix seconds."""
 FINALIZER: Final = "windlass.dev/termination"
 ORPHANED: Final = "windlass.dev/orphaned"
-"""Annotation of a node whose provisioner was deleted with the policy Orphan: Windlass leaves it alone."""
+"""Annotation of a node whose provisioner was deleted with the policy Orphan: Windlass no longer manages it."""
 
 DO_NOT_DISRUPT: Final = {
     "windlass.dev/do-not-disrupt": "true",

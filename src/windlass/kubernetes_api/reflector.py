@@ -6,7 +6,7 @@ watch that is silent for longer than the server's bookmarks allow is taken for d
 each time, with jitter, and as long as the server's Retry-After says.
 
 ``synced`` says whether what is mirrored is current: it is False before the first list and from the moment a connection
-breaks until the next one stands. What is not synced is unknown, never empty.
+breaks until the next one is established. A list that is not synced is unknown, never empty.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 STALL: Final = 90.0
-"""Seconds without a line after which a watch is dead: servers send a bookmark about every minute."""
+"""Seconds without a line after which a watch counts as dead: servers send a bookmark about every minute."""
 SESSION: Final = 300
-"""Seconds after which the server ends a watch in good order; it goes on from the same place."""
+"""Seconds after which the server ends a watch; the next one continues from the same resourceVersion."""
 PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange(Generic[V]):
-    """One difference: ``before`` is None for what is new, ``after`` is None for what is gone."""
+    """One difference: ``before`` is None for a new object, ``after`` is None for a deleted one."""
 
     key: str
     before: V | None
@@ -63,7 +63,7 @@ class Reflector(Generic[K, V]):
         self._params, self._optional, self._stall, self._jitter = dict(params or {}), optional, stall, jitter
         self.store: dict[str, V] = {}
         self._versions: dict[str, int] = {}
-        self.synced, self.trouble = False, "not listed yet"
+        self.synced, self.error = False, f"{path}: not listed yet"
         self.lists, self.restarts = 0, 0
         self._version = ""
 
@@ -80,11 +80,11 @@ class Reflector(Generic[K, V]):
                 failures = await self._recover(error, failures)
 
     async def _recover(self, error: ApiError, failures: int) -> int:
-        """Note what went wrong and wait; the number of failures in a row."""
+        """Record the error and wait; return the number of failures in a row."""
         was_synced, self.synced = self.synced, False
         failures = 1 if was_synced else failures + 1
         self.restarts += 1
-        self.trouble = f"{self.path}: {error}"
+        self.error = f"{self.path}: {error}"
         if error.is_gone:
             self._version = ""
             if failures <= 1:
@@ -92,7 +92,7 @@ class Reflector(Generic[K, V]):
         elif error.is_missing and self._optional:
             self._gone_kind(was_synced)
         elif error.status == 400:
-            self._version = ""  # the server does not know our place at all, as after a restore of its database
+            self._version = ""  # the server does not know this version, as after a restore of its database
         pause = min(LONGEST_PAUSE, PAUSE * 2 ** min(failures - 1, 10)) * (0.5 + self._jitter())
         if error.is_missing and self._optional:
             pause = LONGEST_PAUSE
@@ -100,11 +100,11 @@ class Reflector(Generic[K, V]):
         return failures
 
     def _gone_kind(self, was_synced: bool) -> None:
-        """A kind that the server does not have is an empty list; that it still does not have it is no news."""
+        """Mirror a kind that the server does not have as an empty list."""
         self._version = ""
         for key in list(self.store):
             self._drop(key)
-        self.synced, self.trouble = True, ""
+        self.synced, self.error = True, ""
         if not was_synced:
             self._on_synced()
 
@@ -120,7 +120,7 @@ class Reflector(Generic[K, V]):
         self._mark_synced()
 
     def _mark_synced(self) -> None:
-        self.trouble = ""
+        self.error = ""
         if not self.synced:
             self.synced = True
             self._on_synced()
@@ -157,7 +157,7 @@ class Reflector(Generic[K, V]):
             self._take(item)
 
     def learn(self, item: K) -> None:
-        """Take over an object from the answer to a write of ours, before the watch shows it."""
+        """Store an object from the answer to our own write, before the watch shows it."""
         self._take(item)
 
     def _take(self, item: K) -> str:

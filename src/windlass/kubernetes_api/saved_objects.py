@@ -1,7 +1,7 @@
-"""Objects of a cluster that ``kubectl get KINDS -A -o json`` has saved, behind the contract of a transport.
+"""SavedObjects is a transport that reads the objects of a file which ``kubectl get KINDS -A -o json`` has written.
 
-The lists are given page by page as an API server gives them, and watches never show a change. So everything that reads
-a cluster also reads a file.
+It answers lists page by page like an API server, and its watches never show a change. So all code that reads a cluster
+can also read a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IRREGULAR: Final = {"DeviceClass": "deviceclasses"}
 
 
 class NotSavedObjects(Exception):
-    """A file is not what kubectl writes; the text says why, and what to do."""
+    """The file is not a list that kubectl has written; the text says why, and what to do."""
 
 
 class _Head(Struct, frozen=True):
@@ -39,10 +39,10 @@ class _SavedList(Struct, frozen=True):
 
 
 class SavedObjects:
-    """A transport that reads the objects of a file, and writes nothing."""
+    """A read-only transport for the objects of a file."""
 
     def __init__(self, data: bytes, *, page: int = 500) -> None:
-        """``NotSavedObjects`` if the file is not what kubectl writes."""
+        """``NotSavedObjects`` if the file is not a list that kubectl has written."""
         self._page = page
         self._lists: dict[str, list[msgspec.Raw]] = {}
         """By the path of the list."""
@@ -99,11 +99,11 @@ class SavedObjects:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def _first_lines(item: msgspec.Raw) -> _Head | None:
-    """The head of an object that begins with it, as kubectl writes objects: the rest need not be looked through."""
+    """The head of an object. kubectl writes it first, so the rest of the object need not be decoded."""
     found = _BEGINNING.match(bytes(memoryview(item)[:200]))
     return _Head(found[2].decode(), found[1].decode()) if found is not None else None
 

@@ -1,19 +1,20 @@
-"""Offers are kinds of machine that clouds sell, with shapes and prices; this package chooses among them.
+"""Offers are the machine types of clouds with their resources and prices; this package reads and selects them.
 
-The catalogue is our own (one CSV file a provider, each row dated). A refreshed copy in the user's cache directory takes
-the place of the packaged one. Prices are facts of a day: the provider's bill is the truth, and each price can be
-overridden in the configuration.
+The catalogue is one CSV file for each provider, with a date in each row. A refreshed copy in the user's cache directory
+replaces the packaged one. Prices change: the provider's bill is the truth, and the configuration can override each
+price.
 """
 
 from __future__ import annotations
 
-from windlass.offers.catalogue import BadCatalogue, MachineOffer, price_given, read_catalogue
+from windlass.offers.catalogue import BadCatalogue, MachineOffer, in_region, price_given, read_catalogue
 from windlass.offers.selection import Wanted, is_model, machine_resources, select
 
 __all__ = [
     "BadCatalogue",
     "MachineOffer",
     "Wanted",
+    "in_region",
     "is_model",
     "machine_resources",
     "price_given",

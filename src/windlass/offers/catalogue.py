@@ -1,4 +1,4 @@
-"""The catalogue reads CSV files as offers, one for each market of each machine type."""
+"""The catalogue reads offers from CSV files, one for each market of each machine type."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ COLUMNS: Final = (
     "spot_usd_h",
     "as_of",
 )
+REGIONS: Final = {"aws": "us-east-1", "gcp": "us-central1"}
+"""The region of each packaged catalogue."""
 GIB: Final = 1 << 30
 NANO: Final = 10**9
 
 
 class BadCatalogue(ValueError):
-    """A catalogue that cannot be read; the text says where and what to do."""
+    """A catalogue cannot be read; the text has the place and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOffer:
-    """One type of machine in one market. ``vcpu``, ``memory`` and accelerators are of each host, the price of all."""
+    """One machine type in one market. ``vcpu``, ``memory`` and ``count`` are per host, the price is for all hosts."""
 
     provider: str
     type: str
@@ -52,17 +54,17 @@ class MachineOffer:
     """Bytes."""
     accelerator: str = ""
     count: float = 0
-    """Accelerators of each host; some machines have a part of one."""
+    """Accelerators of each host; some machines have a fraction of one."""
     hosts: int = 1
     as_of: str = ""
 
     @property
     def name(self) -> str:
-        """As a group made of this offer is called after its family: ``a2-highgpu-1g/spot``."""
+        """The last part of the name of this offer's group: ``a2-highgpu-1g/spot``."""
         return f"{self.type}/{self.market}"
 
     def at(self, prices: Mapping[str, float]) -> MachineOffer:
-        """The same offer at the price that is given for it: by ``TYPE/MARKET`` or by ``TYPE``, in dollars per hour."""
+        """Return the offer at its price in ``prices`` (dollars per hour by ``TYPE/MARKET`` or ``TYPE``), if any."""
         given = price_given(prices, self.type, self.market)
         return self if given is None else replace(self, price=given)
 
@@ -72,14 +74,22 @@ class MachineOffer:
 
     @property
     def accelerators(self) -> float:
-        """Of all hosts together."""
+        """The accelerators of all hosts together."""
         return self.count * self.hosts
 
 
 def price_given(prices: Mapping[str, float], kind: str, market: str) -> int | None:
-    """Nanodollars per hour that are given for a machine type, by ``TYPE/MARKET`` or by ``TYPE``; None: none are."""
+    """Return the price in nanodollars per hour that ``prices`` has for ``TYPE/MARKET`` or ``TYPE``; None: none."""
     dollars = prices.get(f"{kind}/{market}", prices.get(kind))
     return None if dollars is None else round(dollars * NANO)
+
+
+def in_region(offers: Iterable[MachineOffer], region: str = "") -> list[MachineOffer]:
+    """Return the offers of a region; those of the packaged region if there are none, or if no region is given."""
+    found = list(offers)
+    return [one for one in found if region and one.region == region] or [
+        one for one in found if one.region == REGIONS.get(one.provider, one.region)
+    ]
 
 
 def cache_directory() -> Path:
@@ -92,9 +102,9 @@ def read_catalogue(
     prices: Mapping[str, float] | None = None,
     cache: Path | None = None,
 ) -> list[MachineOffer]:
-    """Read all offers of some providers.
+    """Read all offers of the providers.
 
-    ``prices``: dollars per hour by ``TYPE`` or ``TYPE/MARKET``, in place of the catalogue's.
+    ``prices``: dollars per hour by ``TYPE`` or ``TYPE/MARKET``, which override those of the catalogue.
     """
     found: list[MachineOffer] = []
     for provider in providers:
@@ -102,9 +112,14 @@ def read_catalogue(
         path = refreshed if refreshed.exists() else Path(__file__).with_name(f"{provider}.csv")
         if not path.exists():
             known = ", ".join(PROVIDERS)
-            raise BadCatalogue(f"there is no catalogue of {provider}; the providers with one are {known}")
-        with path.open(newline="", encoding="utf-8") as file:
-            found += _offers(provider, path, csv.DictReader(file))
+            raise BadCatalogue(f"there is no catalogue for {provider}; there is one for {known}")
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                found += _offers(provider, path, csv.DictReader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise BadCatalogue(
+                f"{path} cannot be read: {error}; remove the file, or refresh it: windlass offers --refresh"
+            ) from error
     return [one.at(prices or {}) for one in found]
 
 

@@ -14,9 +14,9 @@ MarketChoice = Literal["spot", "on-demand", "spot-first", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an offer must have. ``count``: accelerators that each node has at least. ``max_price``: dollars per hour.
+    """The requirements for an offer. ``count``: minimum accelerators of each node. ``max_price``: dollars per hour.
 
-    ``market``: ``spot-first`` takes spot offers before all others, whatever they cost.
+    ``market``: ``spot-first`` sorts spot offers before all others, whatever they cost.
     """
 
     accelerator: str = ""
@@ -31,7 +31,7 @@ class Wanted:
 
 
 def select(offers: Iterable[MachineOffer], wanted: Wanted) -> list[MachineOffer]:
-    """The offers that fit, in the order in which they are preferred."""
+    """Return the offers that fit, best first."""
     return sorted((one for one in offers if fits(one, wanted)), key=lambda one: _rank(one, wanted))
 
 
@@ -54,13 +54,13 @@ def fits(offer: MachineOffer, wanted: Wanted) -> bool:
 
 
 def is_model(model: str, wanted: str) -> bool:
-    """Whether an accelerator is of the wanted model: ``A100`` means an ``A100-80GB`` too, and not the other way."""
+    """Whether an accelerator is of the wanted model. ``A100`` also matches ``A100-80GB``, but not the reverse."""
     model, wanted = model.lower(), wanted.lower()
     return model == wanted or model.startswith(f"{wanted}-")
 
 
 def machine_resources(offer: MachineOffer) -> Amounts:
-    """What each host of an offer has, as the planner counts it."""
+    """Return the resources of each host of an offer in the planner's units."""
     found = {"cpu": 1000 * offer.vcpu, "memory": offer.memory}
     if offer.accelerator:
         found[_device(offer.accelerator)] = round(1000 * offer.count)

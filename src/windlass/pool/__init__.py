@@ -1,7 +1,8 @@
 """The elastic pool runs functions of a Python program on nodes, and adjusts the number of nodes to the work.
 
-`client` is what a user writes: ``compute``, ``gather``, ``gang`` and the operators. `pool` is the ``ComputePool`` that
-they are sent to. It starts a thread with an event loop, on which the production controller runs with the pool's own
-journal (`runtime`): the task book (`scheduler`) reports what waits, the pool's rule (`scaling`) says how many nodes may
-go, the planner buys and releases, the provider starts and ends nodes. An engine (`engines`) carries tasks to nodes.
+`client` has the functions that users call: ``compute``, ``gather``, ``gang`` and the operators. `pool` has
+``ComputePool``, which runs their tasks. It starts a thread with an event loop for the production controller and the
+pool's own journal (`runtime`): the task book (`scheduler`) reports what waits, the pool's rule (`scaling`) decides how
+many nodes may be released, the planner buys and releases, the provider starts and ends nodes. An engine (`engines`)
+carries tasks to nodes.
 """

@@ -11,11 +11,11 @@ from pathlib import Path
 from windlass.core.model.snapshot import Group
 from windlass.pool.errors import BadPool
 
-REMEDY = "Local(pretend=True) runs such tasks all the same, for tests"
+REMEDY = "Local(pretend=True) runs such tasks without the devices, for tests"
 
 
 def check_devices(groups: Sequence[Group]) -> None:
-    """``BadPool`` if a node of a group would need accelerators that this computer does not have."""
+    """Raise ``BadPool`` if a node of a group needs accelerators that this computer does not have."""
     for group in groups:
         needs = dict(group.resources)
         for kind, names in (("gpu", gpu_names), ("tpu", tpu_names)):
@@ -33,7 +33,7 @@ def check_devices(groups: Sequence[Group]) -> None:
 
 
 def gpu_names(devices: Path = Path("/dev")) -> list[str]:
-    """The NVIDIA devices of this computer by their model names; without the driver's tool they are all ``GPU``."""
+    """Return the model names of the NVIDIA devices of this computer; without the driver's tool each is ``GPU``."""
     with suppress(OSError, subprocess.SubprocessError):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=True).stdout
         return re.findall(r"^GPU \d+: (.+?) \(", listed, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Image says what nodes have in addition to Python: packages, files, environment.
+"""Image declares what nodes need in addition to Python: packages, files, environment variables.
 
 On this computer ``env`` and ``includes`` are given to every node; ``pip`` is installed once into a directory of its own
 that comes first on the nodes' path, and kept for the next pool with the same list. ``apt`` is refused: a pool does not
@@ -57,7 +57,7 @@ class Image:
                 raise BadPool(f"image: there is no file or directory {path} to include")
 
     def for_machines(self) -> dict[str, Any]:
-        """As an order for machines elsewhere has it."""
+        """Return the image in the form of an order for remote machines."""
         return {
             "python": self.python or HERE,
             "pip": list(self.pip),
@@ -74,7 +74,7 @@ def _is_text(given: object) -> bool:
 
 
 def prepared_here(image: Image, directory: Path, cache: Path | None = None) -> dict[str, str]:
-    """The environment of nodes on this computer, after everything that they need has been put in place.
+    """Prepare everything that nodes on this computer need, and return their environment variables.
 
     ``directory`` belongs to the pool; ``cache`` to all pools of this user.
     """
@@ -100,7 +100,7 @@ def _cache() -> Path:
 
 
 def _included(includes: Sequence[str | os.PathLike[str]], into: Path) -> Path:
-    """A copy of them: what is edited later does not change a pool that runs."""
+    """Copy the files, so that later edits do not change a running pool."""
     into.mkdir(parents=True, exist_ok=True)
     for one in map(Path, includes):
         if one.is_dir():
@@ -111,7 +111,7 @@ def _included(includes: Sequence[str | os.PathLike[str]], into: Path) -> Path:
 
 
 def _installed(requirements: Sequence[str], cache: Path, index: str | None = None) -> Path:
-    """A directory with the packages; made once for each list of requirements and each Python."""
+    """Return a directory with the packages. It is made once for each list of requirements and each Python version."""
     names = "\n".join([sys.version, *sorted(requirements), *([index] if index else [])])
     home = cache / hashlib.sha256(names.encode()).hexdigest()[:16]
     if home.exists():
@@ -120,7 +120,7 @@ def _installed(requirements: Sequence[str], cache: Path, index: str | None = Non
     making = cache / f"{home.name}.{os.getpid()}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(making), *requirements]
     try:
-        # Not as an argument, which others could read: its URL may have a password.
+        # Not as an argument, which other users can read: the URL may contain a password.
         environment = {**os.environ, **({"PIP_INDEX_URL": index} if index else {})}
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=INSTALL_LIMIT, env=environment
@@ -128,7 +128,7 @@ def _installed(requirements: Sequence[str], cache: Path, index: str | None = Non
         if done.returncode:
             words = (done.stderr or done.stdout).strip().splitlines()
             raise BadPool(f"image: pip could not install {', '.join(requirements)}: {' '.join(words[-3:])}")
-        making.replace(home)  # whole or not at all, also when two pools make it at once
+        making.replace(home)  # atomic, also when two pools install at the same time
     except subprocess.TimeoutExpired:
         raise BadPool(f"image: pip took longer than {INSTALL_LIMIT} s to install {', '.join(requirements)}") from None
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from typing import TypeGuard
 
 from windlass.pool.transport.serialization import (
@@ -44,7 +45,7 @@ class TaskBroken(TaskError):
     """The task could not be run, or its result could not be sent back."""
 
 
-class TaskCancelled(TaskError):
+class TaskCancelled(TaskError, CancelledError):
     """The task was cancelled."""
 
 
@@ -77,11 +78,11 @@ class PoolError(Exception):
 
 
 class BadPool(PoolError, ValueError):
-    """The pool cannot be made as it is asked for; the text says which argument, and what it may be."""
+    """The arguments of a pool or a task are wrong; the text names the argument and its allowed values."""
 
 
 class NothingFits(PoolError, ValueError):
-    """A task needs what no group of the pool has."""
+    """A task needs resources that no group of the pool has."""
 
 
 class PoolClosed(TaskError):
@@ -89,14 +90,14 @@ class PoolClosed(TaskError):
 
 
 class NoNodes(TaskError):
-    """Nodes were started, and none of them ever joined."""
+    """Nodes were started, and none of them joined."""
 
 
 def is_whole(value: object, least: int, most: int) -> TypeGuard[int]:
-    """Whether it is a whole number between the two."""
+    """Return whether a value is a whole number between two bounds."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_number(value: object, least: float, most: float = 1e9) -> TypeGuard[float]:
-    """Whether it is a number between the two."""
+    """Return whether a value is a number between two bounds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

@@ -1,7 +1,7 @@
-"""PoolHost keeps a pool's runtime on a thread of its own, with the pool's directory, journal and data store.
+"""PoolHost runs a pool's runtime on a separate thread, and owns the pool's directory, journal and data store.
 
-It starts and ends everything, also when a step fails. `pool` asks through it: `ask` for an answer,
-`running` for the runtime and the thread on which all its calls are made.
+It starts all of them and ends all of them, also when a step fails. `pool` uses `ask` to call the runtime and wait for
+the answer, and `running` to get the runtime and its thread.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from windlass.journal import open_journal
@@ -47,7 +49,7 @@ class PoolHost:
         name: str,
         directory: Path | None,
     ) -> None:
-        """``directory``: one that is kept; None: a temporary one."""
+        """``directory``: where the journal is kept; None: a temporary directory."""
         self._provider, self._shape, self._image, self._name = provider, shape, image, name
         self._engine, self._console = engine_of(engine), console
         if engine == "ray" and isinstance(provider, RemoteMachines) and provider.connect == "tunnel":
@@ -58,14 +60,14 @@ class PoolHost:
         self._given_directory = directory
         self.directory = Path()
         self.store: DataStore | None = None
-        """Where large values are; None: it has not been started."""
+        """The store of large values; None before the start."""
         self._thread: LoopThread | None = None
         self.runtime: PoolRuntime | None = None
         self._closed = False
 
     @property
     def used(self) -> bool:
-        """Whether it has been started before, or closed."""
+        """Whether the pool has been started or closed before."""
         return self.runtime is not None or self._closed
 
     @property
@@ -73,9 +75,9 @@ class PoolHost:
         return self.runtime is not None and not self._closed
 
     def start(self) -> None:
-        """Start everything; it returns before the nodes have joined."""
+        """Start everything; return before the nodes have joined."""
         if self.used:
-            raise PoolError("a pool is used once: make a new one for the next with")
+            raise PoolError("a pool can be started only once: make a new one for the next with")
         self.directory = self._given_directory or own_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self._name}")
@@ -90,7 +92,7 @@ class PoolHost:
             raise
 
     def running(self) -> tuple[PoolRuntime, LoopThread]:
-        """The runtime, and the thread on which it is called."""
+        """Return the runtime, and the thread on which it must be called."""
         if self._closed:
             raise PoolClosed("the pool is closed; make a new one")
         if self.runtime is None or self._thread is None:
@@ -98,12 +100,12 @@ class PoolHost:
         return self.runtime, self._thread
 
     def ask(self, question: Callable[[PoolRuntime], Any]) -> Any:
-        """The answer to a question, which is asked on the runtime's thread."""
+        """Call a function of the runtime on its thread, and return the result."""
         runtime, thread = self.running()
         return thread.ask(lambda: question(runtime))
 
     def close(self, *, wait: bool) -> None:
-        """End everything: with ``wait`` after all tasks are over."""
+        """End everything. With ``wait``, first wait for all tasks to end."""
         runtime, thread = self.runtime, self._thread
         if runtime is None or thread is None or self._closed:
             self._closed = True
@@ -115,21 +117,21 @@ class PoolHost:
         finally:
             self._closed = True
             _take_all(
-                self._console.on_close,  # first: a live view asks the pool for its status until then
+                self._console.on_close,  # first: a live view reads the pool's status until then
                 lambda: thread.do(runtime.close(on_record=self._given_directory is not None)),
                 runtime.journal.close,
                 thread.stop,
                 self._remove_directory,
             )
 
-    # -- how it is put together ---------------------------------------------------------------------------------------
+    # -- construction -------------------------------------------------------------------------------------------------
 
     def _prepared_nodes(self) -> dict[str, str]:
-        """Prepare what nodes need; their environment."""
+        """Prepare what nodes need; return their environment variables."""
         if isinstance(self._provider, Local):
             return prepared_here(self._image, self.directory)
         if isinstance(self._provider, RemoteMachines):
-            return {}  # the image goes with the order of each machine
+            return {}  # the order of each machine contains the image
         if self._image.pip or self._image.apt or self._image.includes:
             raise BadPool(
                 f"image: {type(self._provider).__name__} cannot put packages or files on its machines; use machines "
@@ -152,7 +154,7 @@ class PoolHost:
             on_pass=self._console.on_pass,
             on_message=self._console.on_message,
             holder=f"{self._name}-{os.getpid()}",
-            last_words=self._last_words,
+            last_output=self._last_output,
             store=self.store,
         )
         try:
@@ -181,8 +183,8 @@ class PoolHost:
             environment=None,
         )
 
-    def _last_words(self, slice_id: str) -> str:
-        """What a node on this computer printed last, from its log."""
+    def _last_output(self, slice_id: str) -> str:
+        """Return the last line in the log of a node on this computer."""
         if not isinstance(self._provider, Local):
             return ""
         home = Path(self._provider.directory or self.directory / "nodes") / slice_id
@@ -199,9 +201,33 @@ class PoolHost:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
+_AT_START = "_windlass_interrupted_start"
+
+
+def print_no_traceback(interrupt: KeyboardInterrupt) -> None:
+    """If the program does not catch this Ctrl-C, print one line in place of the traceback.
+
+    The hook is removed when it is first called, so that an interactive session keeps its own. It holds no reference to
+    the exception, whose frames would stay in memory.
+    """
+    before = sys.excepthook
+    setattr(interrupt, _AT_START, True)
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if sys.excepthook is hook:
+            sys.excepthook = before
+        if hasattr(error, _AT_START):
+            sys.stderr.write("interrupted while the pool was starting; everything that was started has been ended\n")
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
 def _take_all(*steps: Callable[[], object]) -> None:
-    """Take every step of the end, also when others fail. Ctrl-C is raised when all are done; other errors are logged,
-    so that they never hide an exception of the program itself."""
+    """Run every step of the shutdown, also when another step fails. Ctrl-C is raised when all steps are done; other
+    errors are logged, so that they never hide an exception of the program itself.
+    """
     interrupted: BaseException | None = None
     for step in steps:
         try:

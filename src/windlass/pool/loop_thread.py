@@ -1,4 +1,4 @@
-"""LoopThread runs an event loop on a thread of its own, for a pool inside a synchronous program."""
+"""LoopThread runs an event loop on a separate thread, for a pool inside a synchronous program."""
 
 from __future__ import annotations
 
@@ -9,39 +9,50 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from windlass.pool.waits import wait_for_event, wait_for_future
+
 T = TypeVar("T")
 
 ENDING = 10.0
-"""Seconds for what was interrupted to end."""
+"""Seconds for interrupted calls to end."""
 
 
 class LoopThread:
-    """Runs an event loop until it is stopped. A daemon: a program that forgets its pool still ends."""
+    """Runs an event loop until it is stopped. The thread is a daemon, so a program that does not close its pool still
+    ends.
+    """
+
+    loop: asyncio.AbstractEventLoop
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self._has_loop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        wait_for_event(self._has_loop)
 
     def _run(self) -> None:
+        # Made here and not by the main thread, where Ctrl-C could leave it half made: Python prints errors about that.
+        self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
+        self._has_loop.set()
         self.loop.run_forever()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine that runs there."""
+        """Run a coroutine on the loop, wait for it, and return its result."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
+            wait_for_future(future)
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C: what was begun there is taken back in order, by ``stop``
+            future.cancel()  # Ctrl-C: ``stop`` cancels the coroutine in order
             raise
 
     def soon(self, call: Callable[[], Any]) -> None:
-        """Have it done there, without waiting."""
+        """Schedule a call on the loop, without waiting for it."""
         self.loop.call_soon_threadsafe(call)
 
     def ask(self, call: Callable[[], T]) -> T:
-        """What a call gives there."""
+        """Make a call on the loop, wait for it, and return its result."""
         if threading.current_thread() is self._thread:
             return call()
         answer: Future[T] = Future()
@@ -53,10 +64,11 @@ class LoopThread:
                 answer.set_exception(error)
 
         self.loop.call_soon_threadsafe(on_answer)
+        wait_for_future(answer)
         return answer.result()
 
     def stop(self) -> None:
-        """End everything that runs there, and the thread."""
+        """Cancel everything on the loop, and end the thread."""
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(_end_tasks(), self.loop).result(ENDING + 1)
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -67,7 +79,7 @@ class LoopThread:
 
 
 async def _end_tasks() -> None:
-    """Cancel what runs on this loop, and wait for its end: a loop that is closed under a task prints a traceback."""
+    """Cancel every task of this loop and wait for their end: a loop that is closed under a task prints a traceback."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

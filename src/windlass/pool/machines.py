@@ -1,7 +1,7 @@
 """``SSH(...)`` and similar classes place the nodes of a pool on other machines.
 
-Each says which machines, and makes the provider that sells them. Every pool is a cluster of its own, so that two pools
-that have the same machine in their lists never touch each other's nodes.
+Each class describes machines, and creates the provider that starts nodes on them. Every pool is a separate cluster, so
+two pools with the same machine in their lists never touch each other's nodes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
-from windlass.offers import MachineOffer, Wanted, read_catalogue, select
+from windlass.offers import MachineOffer, Wanted, in_region, read_catalogue, select
 from windlass.pool.engines.registry import need
 from windlass.pool.errors import BadPool
 from windlass.providers.aws.settings_check import all_mistakes
@@ -21,16 +22,16 @@ from windlass.providers.protocol import Provider, ProviderError
 from windlass.providers.ssh.machine_list import BadMachine, read_machines
 
 LEASE = 30.0
-"""Seconds without the pool's program after which its nodes end themselves: so none outlives it."""
+"""Seconds without contact to the pool's program after which its nodes end themselves, so that none outlives it."""
 
 
 LOOPBACK = "127.0.0.1"
 _ELSEWHERE = "192.0.2.1"
-"""An address that is no machine's: the route to it is the one to all other networks."""
+"""An address that no machine has: the route to it is the default route."""
 
 
 def _address_towards(address: str) -> str:
-    """The address of this computer from which packets to another one go. Nothing is sent."""
+    """Return the address of this computer from which packets to another one are sent. Nothing is sent."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))
@@ -41,26 +42,34 @@ def _address_towards(address: str) -> str:
 
 
 class RemoteMachines(ABC):
-    """Machines elsewhere, as a pool is given them."""
+    """Remote machines, in the form in which a user gives them to a pool."""
 
     price: float | str | None = None
     connect: Literal["tunnel", "direct"] = "tunnel"
 
     def own_address(self) -> str:
-        """The address of this computer on which nodes reach it: the loopback address if they come through a tunnel."""
+        """Return the address of this computer that nodes connect to: the loopback address if they connect through a
+        tunnel.
+        """
         return LOOPBACK if self.connect == "tunnel" else _address_towards(self._far_address())
 
     def _far_address(self) -> str:
-        """An address in the direction of the machines."""
+        """Return an address in the network of the machines."""
         return _ELSEWHERE
 
     def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:  # noqa: ARG002
-        """The machine that a node will be, if that is chosen from a catalogue."""
+        """Return the machine type of a node, if it is chosen from a catalogue."""
         return None
+
+    def highest_price(self, offer: MachineOffer) -> float:
+        """Return the most that a node of this type may cost, in dollars per hour."""
+        return offer.dollars
 
     @abstractmethod
     def provider(self, image: Mapping[str, Any]) -> Provider:
-        """The provider that sells them to one pool, with what they must have. Called on the pool's event loop."""
+        """Return the provider of one pool's machines, which prepares them with the pool's image. Called on the pool's
+        event loop.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +77,10 @@ class SSH(RemoteMachines):
     """Nodes on machines that exist already and have SSH.
 
     ``hosts``: addresses, ``user@address``, or ``{"address": ..., "port": ..., "user": ..., "resources": ...,
-    "labels": ...}``. ``known_hosts``: the file with the machines' host keys, ``~/.ssh/known_hosts`` if none is given; a
-    key that is not in it is never accepted. ``key_file``: our private key; the SSH agent and the usual files otherwise.
-    ``connect``: ``"tunnel"`` carries everything over the SSH connection, ``"direct"`` wants a network in which nodes
-    reach this program. ``directory``: where files go on the machines. ``price``: dollars per hour of a machine.
+    "labels": ...}``. ``known_hosts``: the file with the machines' host keys, by default ``~/.ssh/known_hosts``; a key
+    that is not in it is never accepted. ``key_file``: the private key; by default the SSH agent and the usual files.
+    ``connect``: ``"tunnel"`` carries everything over the SSH connection, ``"direct"`` needs a network in which nodes
+    can reach this program. ``directory``: for files on the machines. ``price``: dollars per hour of a machine.
     """
 
     hosts: Sequence[str | Mapping[str, Any]]
@@ -89,6 +98,9 @@ class SSH(RemoteMachines):
             raise BadPool(f"SSH: {error}") from None
         if self.connect not in ("tunnel", "direct"):
             raise BadPool(f"SSH: connect must be 'tunnel' or 'direct', is {self.connect!r}")
+        for name in ("key_file", "known_hosts"):
+            if (given := getattr(self, name)) and not Path(given).expanduser().is_file():
+                raise BadPool(f"SSH: {name}: there is no file {os.fspath(given)}")
         need("asyncssh", "ssh")
 
     def _far_address(self) -> str:
@@ -117,14 +129,14 @@ class SSH(RemoteMachines):
 class AWS(RemoteMachines):
     """Nodes on EC2 instances.
 
-    Credentials are found as by any program that uses boto3; ``profile`` names one of ``~/.aws/config``. ``zones`` or
-    ``subnets``: where instances may be; anywhere in the region's default network otherwise. ``security_group``: one
-    that lets SSH in from this computer; one is made if none is given. ``image_id``: a Linux image whose Python has the
-    minor version of this program, Ubuntu if none is given. ``user``: its login. ``market``: ``"on-demand"``,
+    Credentials are found as in any program that uses boto3; ``profile`` names a profile of ``~/.aws/config``. ``zones``
+    or ``subnets``: where instances may be; by default anywhere in the region's default network. ``security_group``: one
+    that allows SSH from this computer; by default one is created. ``image_id``: a Linux image whose Python has the
+    minor version of this program, by default Ubuntu. ``user``: its login. ``market``: ``"on-demand"``,
     ``"spot"``, or ``"spot-first"``, which takes on-demand instances where there is no spot capacity. ``max_price``: the
     most that a spot instance may cost, in dollars per hour. ``instance_type``: the machine type; by default the
     cheapest of the catalogue that has what nodes need (``windlass offers --provider aws``). ``prices``: dollars per
-    hour by machine type, in place of the catalogue's. ``endpoint_url``: of another EC2, such as a fake one.
+    hour by machine type, in place of the catalogue's. ``endpoint_url``: the URL of another EC2 API, such as a fake one.
     """
 
     region: str = "us-east-1"
@@ -157,8 +169,16 @@ class AWS(RemoteMachines):
         need("boto3", "aws")
         need("asyncssh", "aws")
 
+    def _catalogue(self) -> list[MachineOffer]:
+        return in_region(read_catalogue(["aws"], prices=self.prices), self.region)
+
+    def highest_price(self, offer: MachineOffer) -> float:
+        if self.market != "spot-first":
+            return offer.dollars
+        return max(one.dollars for one in self._catalogue() if one.type == offer.type)
+
     def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:
-        catalogue = read_catalogue(["aws"], prices=self.prices)
+        catalogue = self._catalogue()
         market: Literal["spot", "on-demand"] = "on-demand" if self.market == "on-demand" else "spot"
         if self.instance_type:
             return next((one for one in catalogue if (one.type, one.market) == (self.instance_type, market)), None)

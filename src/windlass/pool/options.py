@@ -1,4 +1,4 @@
-"""This module reads how many nodes a pool may have: ``4``, ``(2, 16)`` or ``Nodes(2, 4, 16)``."""
+"""This module turns the arguments of a pool into groups, limits and settings of its controller."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from windlass.scenario.reader import Doubled
 from windlass.scenario.scenario import read_plain
 
 MOST = 100_000
-"""Nodes. More is a typing error."""
+"""The largest number of nodes. More is assumed to be a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """At least ``min`` nodes, at most ``max``, and ``desired`` to begin with."""
+    """The limits of a pool: at least ``min`` nodes, at most ``max``, and ``desired`` at the start."""
 
     min: int
     desired: int
@@ -51,7 +51,7 @@ class Nodes:
 
     @classmethod
     def of(cls, given: int | tuple[int, int] | Nodes) -> Nodes:
-        """From any of the ways to write it."""
+        """Return the limits from any accepted form: ``4``, ``(2, 16)`` or ``Nodes(2, 4, 16)``."""
         if isinstance(given, Nodes):
             return given
         if isinstance(given, tuple | list):
@@ -64,25 +64,26 @@ class Nodes:
 
 
 PROVIDER = "pool"
-"""The name under which a pool knows its provider."""
+"""The name of a pool's provider."""
 GROUP = "pool"
 """The group of a pool with one kind of machine."""
 
 Needs = Mapping[str, Quantity]
 
 UNHEALTHY = 30.0
-"""Seconds without a sign of life after which a node is replaced, unless the user says otherwise."""
+"""Seconds without a heartbeat after which a node is replaced: the default."""
 
 
 ANSWER = 60.0
-"""Seconds for which a launch call may go unanswered: an API of a cloud, or a busy computer, may take that long."""
+"""Seconds after which an unanswered launch call has failed: a cloud API or a busy computer may take that long."""
 
 
 def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy:
-    """How a pool asks its provider: the same for all, so that what is tested on one computer holds elsewhere.
+    """Return the controller settings of a pool. They are the same for all providers.
 
-    A launch that was refused is tried again at the next tick. Only stock-outs and quota errors are waited for longer.
-    What differs by nature is how long a machine takes to come up, and whether a list lags behind.
+    So tests on one computer hold for others. A refused launch is tried again at the next tick. Only stock-outs and
+    quota errors have a longer back-off. Providers differ only in how long a machine takes to boot, and whether their
+    list of machines may be out of date.
     """
     policy = Policy(
         evaluation_interval=Interval(min(0.2, tick), tick),
@@ -98,17 +99,17 @@ def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy
 
 @dataclass(frozen=True)
 class PoolShape:
-    """What a pool is to be."""
+    """The settings of a pool, checked."""
 
     settings: Settings
     limits: Mapping[str, Limits]
-    """Of the groups that the pool's rule steers, by name."""
+    """The limits of each group that the pool's rule controls, by name."""
     desired: Mapping[str, int]
-    """Nodes to begin with, by group."""
+    """The number of nodes at the start, by group."""
     needs: Amounts
-    """Of a task that says nothing itself; slots included."""
+    """The needs of a task without needs of its own; slots included."""
     result_limit: int = LIMIT
-    """Bytes of the largest result of a task."""
+    """Largest result of a task, in bytes."""
     notice: str = ""
     """The message that the pool prints before it buys the first machine."""
 
@@ -128,7 +129,7 @@ def shaped(
     result_limit: int | str = LIMIT,
     unhealthy_timeout: float = UNHEALTHY,
 ) -> PoolShape:
-    """The pool's groups, limits and policy; ``BadPool`` says what is wrong."""
+    """Return the pool's groups, limits and settings; raise ``BadPool`` for a wrong argument."""
     for name, value in (
         ("autoscale_cooldown", autoscale_cooldown),
         ("autoscale_idle_timeout", autoscale_idle_timeout),
@@ -139,7 +140,7 @@ def shaped(
         if not is_number(value, lowest):
             raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
     wanted = needs_of(needs or {})
-    notice = ""
+    notice, from_catalogue = "", False
     if groups is not None:
         kinds, size = _given_groups(groups, accelerator, slots), None if nodes is None else Nodes.of(nodes)
         if size is not None and size.min:
@@ -152,7 +153,9 @@ def shaped(
             gpus = float(parse_quantity(devices["gpu"], "gpu")) / 1000 if "gpu" in devices else 0
             offer = provider.offer(labels.get("accelerator", ""), gpus, slots or 1)
             if offer is not None:
-                price = offer.dollars
+                # A budget must hold also for a machine that is bought on demand because there is no spot capacity.
+                price = offer.dollars if budget is None else provider.highest_price(offer)
+                from_catalogue = True
                 notice = _notice(offer, gpus)
                 if offer.count > gpus > 0:
                     accelerator = f"{labels.get('accelerator', 'gpu')}:{int(offer.count)}"
@@ -165,7 +168,7 @@ def shaped(
         check_devices(kinds)
     steered = [one for one in kinds if one.scale_down is None]
     return PoolShape(
-        Settings(tuple(SoldGroup(one, PROVIDER) for one in kinds), cluster, policy),
+        Settings(tuple(SoldGroup(one, PROVIDER, billed_as_listed=from_catalogue) for one in kinds), cluster, policy),
         {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in steered},
         {one.name: size.desired if size is not None and groups is None else one.min for one in steered},
         wanted,
@@ -176,8 +179,9 @@ def shaped(
 
 def _notice(offer: MachineOffer, gpus: float) -> str:
     has = f" with {offer.count:g} {offer.accelerator}" if offer.accelerator else f" with {offer.vcpu} CPUs"
-    more = f"; {gpus:g} would do, and needs= packs several tasks onto it" if offer.count > gpus > 0 else ""
-    return f"each node is a {offer.type}{has}, ${offer.dollars:.2f}/h ({offer.market}, prices of {offer.as_of}){more}"
+    more = "; with needs= several tasks share it" if offer.count > gpus > 0 else ""
+    when = f"{offer.market}, price of {offer.region}, {offer.as_of}"
+    return f"each node is a {offer.type}{has}, ${offer.dollars:.2f}/h ({when}){more}"
 
 
 def _bytes(given: int | str) -> int:
@@ -188,7 +192,7 @@ def _bytes(given: int | str) -> int:
 
 
 def needs_of(needs: Needs) -> Amounts:
-    """What a task needs, one slot included."""
+    """Return the needs of a task, one slot included."""
     found = {SLOTS: 1000}
     for name, value in needs.items():
         try:
@@ -210,7 +214,7 @@ def _only_group(
 ) -> Group:
     devices, labels = _accelerators(accelerator)
     if slots is None:
-        # As many slots as tasks of the usual kind have devices for.
+        # As many slots as tasks with the pool's needs have devices.
         each = [
             parse_quantity(value, name) // dict(needs)[name] for name, value in devices.items() if name in dict(needs)
         ]
@@ -250,7 +254,7 @@ def _read(named: Sequence[NamedGroup]) -> tuple[Group, ...]:
 
 
 def _accelerators(given: str | Mapping[str, Quantity] | None) -> tuple[dict[str, Quantity], dict[str, str]]:
-    """``gpu``, ``gpu:4``, ``A100:4`` or ``{"gpu": 4}``: what nodes have, and how they are labelled."""
+    """Return the resources and labels of nodes from ``gpu``, ``gpu:4``, ``A100:4`` or ``{"gpu": 4}``."""
     if given is None:
         return {}, {}
     if isinstance(given, Mapping):

@@ -3,8 +3,8 @@
     with wl.ComputePool(provider=wl.Local(), nodes=(2, 16)) as pool:
         losses = wl.gather(*[trial(lr) for lr in grid]) >> pool
 
-Entering it starts a thread with the pool's runtime (`host`); leaving it waits for what was started, ends every node,
-and leaves nothing behind. Left by an exception, Ctrl-C among them, it does not wait.
+Entering the ``with`` starts a thread with the pool's runtime (`host`). Leaving it waits for all tasks, ends every node
+and removes all files. Leaving it by an exception, such as Ctrl-C, does not wait.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ from windlass.pool.scaling.workload import slots_of
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.scheduler.tasks import Ticket
 from windlass.pool.transport.serialization import StaysHere
+from windlass.pool.waits import next_of, wait_for_future
 from windlass.providers.protocol import Provider
 
 from .environment import Image
 from .errors import BadPool
-from .host import PoolHost
+from .host import PoolHost, print_no_traceback
 from .local import Local
 from .machines import RemoteMachines
 from .runtime import PoolRuntime
@@ -90,28 +91,27 @@ class ComputePool:
         name: str = "pool",
         result_limit: int | str = "1Gi",
     ) -> None:
-        """``provider``: who sells nodes; ``Local()`` if none is given.
+        """``provider``: where nodes run; by default ``Local()``. ``nodes``: ``4``, ``(2, 16)`` or ``Nodes(min, desired,
+        max)``; by default 1. A pool with ``min=0`` has no node until its first task.
 
-        ``nodes``: ``4``, ``(2, 16)`` or ``Nodes(min, desired, max)``; 1 if nothing is given. A pool with ``min=0`` has
-        no node until its first task.
-
-        ``accelerator``: what each node has, such as ``"gpu:4"``. ``needs``: what a task takes that says nothing itself,
-        in addition to one slot. ``slots``: how many tasks a node runs at once, each in its own process.
+        ``accelerator``: what each node has, such as ``"gpu:4"``. ``needs``: resources that a task takes in addition to
+        one slot, if it has no ``needs`` of its own. ``slots``: how many tasks a node runs at once, each in its own
+        process.
 
         ``image``: packages, files and environment of nodes.
 
-        ``autoscale_cooldown``: seconds that little use must last before nodes go. ``autoscale_idle_timeout``: seconds
-        without any work after which the pool goes to its ``min``. ``reconcile_tick_interval``: seconds at most
-        between two passes when nothing happens, and between two tries of a launch that was refused.
-        ``unhealthy_timeout``: seconds without a sign of life after which a node's tasks run elsewhere and it is
-        replaced.
+        ``autoscale_cooldown``: seconds for which the use must stay low before nodes are released.
+        ``autoscale_idle_timeout``: seconds without any work after which the pool shrinks to its ``min``.
+        ``reconcile_tick_interval``: the longest time in seconds between two passes of the controller, and the time
+        between two tries of a refused launch. ``unhealthy_timeout``: seconds without a heartbeat after which a node is
+        replaced and its tasks run on other nodes.
 
         ``groups``: several kinds of machine, made with ``group``. ``budget``: the most that all nodes together may
         cost, such as ``"$20/h"``. ``engine``: ``"dask"`` or ``"ray"``, or one of your own.
 
-        ``console``: ``"live"``, ``"lines"``, False for silence; a live view on a terminal and lines elsewhere if
-        nothing is given. ``directory``: where the journal is kept; a temporary one if nothing is given. ``name``: of
-        the pool, for logs. ``result_limit``: the largest result of one task.
+        ``console``: ``"live"``, ``"lines"``, or False for no output; by default a live view on a terminal and lines
+        elsewhere. ``directory``: where the journal is kept; by default a temporary directory. ``name``: the pool's name
+        in logs. ``result_limit``: the largest result of one task.
         """
         self._provider = Local() if provider is None else provider
         if not isinstance(self._provider, Local | RemoteMachines | Provider):
@@ -150,15 +150,19 @@ class ComputePool:
         self.close(wait=error is None)
 
     def start(self) -> None:
-        """Start the pool; it returns before the nodes have joined. ``with`` does it."""
-        if self._shape.notice and not self._host.used:
-            self._console.on_message(self._shape.notice)
-        self._host.start()
+        """Start the pool; return before the nodes have joined. ``with`` calls it."""
+        try:
+            if self._shape.notice and not self._host.used:
+                self._console.on_message(self._shape.notice)
+            self._host.start()
+        except KeyboardInterrupt as interrupt:
+            print_no_traceback(interrupt)
+            raise
         self._preparer.store = self._host.store
         self._console.on_open(self.status)
 
     def close(self, *, wait: bool = True) -> None:
-        """End it: with ``wait`` after everything that was started is over. ``with`` does it."""
+        """End the pool and every node. With ``wait``, first wait for all tasks. ``with`` calls it."""
         self._host.close(wait=wait)
 
     def __repr__(self) -> str:
@@ -167,14 +171,14 @@ class ComputePool:
 
     def __reduce__(self) -> NoReturn:
         raise StaysHere(
-            "a pool stays in the program that made it, and a task cannot send tasks to it. Return what is to be run "
-            "next, and send it from here"
+            "a pool cannot be an argument of a task, and a task cannot submit tasks. Return what is to run next, and "
+            "submit it in the program that has the pool"
         )
 
-    # -- operators on what is no task ---------------------------------------------------------------------------------
+    # -- operators on values that are not tasks -----------------------------------------------------------------------
 
     __array_ufunc__ = None
-    """Arrays leave their operators to the pool, which says what to write."""
+    """Numpy arrays leave their operators to the pool, whose error message says what to write."""
 
     def __rrshift__(self, given: object) -> NoReturn:
         raise BadPool(no_task(given, ">>"))
@@ -188,7 +192,7 @@ class ComputePool:
     # -- running tasks ------------------------------------------------------------------------------------------------
 
     def run(self, task: Sendable[Any]) -> Any:
-        """Run it and wait for what comes of it: ``task >> pool``. A generator's values come as they are made."""
+        """Run a task and wait for its value: ``task >> pool``. A generator's values arrive one by one."""
         if not isinstance(task, Task | GangTask):
             return task >> self
         if isinstance(task, Task) and task.compute.streams:
@@ -201,7 +205,7 @@ class ComputePool:
             raise
 
     def submit(self, task: AnyTask | Callable[..., Any], *args: Any, **kwargs: Any) -> TaskFuture:
-        """Start it: ``task > pool``. A function with arguments will do too: ``pool.submit(f, 1, 2)``."""
+        """Start a task and return its future: ``task > pool``, or a plain function: ``pool.submit(f, 1, 2)``."""
         runtime, thread = self._host.running()
         if not isinstance(task, Task | GangTask):
             task = compute_of(task)(*args, **kwargs)
@@ -229,7 +233,7 @@ class ComputePool:
         return runtime.submit_gang(prepared, tickets, spread=task.spread)
 
     def gather(self, tasks: Sequence[AnyTask], *, return_exceptions: bool = False) -> list[Any]:
-        """The values of many tasks, in their order: ``gather(*tasks) >> pool``."""
+        """Return the values of many tasks, in their order: ``gather(*tasks) >> pool``."""
         started, whole = self.start_all(tasks), False
         try:
             while (bad := started.collection.first_error()) is not None:
@@ -243,14 +247,13 @@ class ComputePool:
     def stream(
         self, tasks: Sequence[AnyTask], *, ordered: bool = True, return_exceptions: bool = False
     ) -> Iterator[Any]:
-        """The values of many tasks as they come. The tasks are started at once, not when a value is asked for."""
-        arriving = self._arrivals(tasks, return_exceptions=return_exceptions)
-        return in_order(arriving) if ordered else (value for _, value in arriving)
-
-    def _arrivals(self, tasks: Sequence[AnyTask], *, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """Positions and values as they come. The tasks are started before this returns."""
+        """Iterate over the values of many tasks as they arrive. The tasks start at once, not when the first value is
+        read.
+        """
         arrived: SimpleQueue[int] = SimpleQueue()
-        return self._values(self.start_all(tasks, arrived.put), arrived, return_exceptions)
+        started = self.start_all(tasks, arrived.put)
+        arriving = self.arrivals(started, arrived, return_exceptions=return_exceptions)
+        return in_order(arriving) if ordered else (value for _, value in arriving)
 
     def start_all(
         self,
@@ -258,10 +261,11 @@ class ComputePool:
         *on_result: Callable[[int], None],
         begun: Callable[[Started], None] = lambda _: None,
     ) -> Started:
-        """Start many tasks; ``on_result`` gets the position of each task whose result has come, on the pool's thread.
-        ``begun`` is given what is started before any of it has."""
+        """Start many tasks. ``on_result`` gets the position of each result that has arrived, on the pool's thread.
+        ``begun`` gets the collection before any of its tasks starts.
+        """
         runtime, thread = self._host.running()
-        # By the exact type: a check against an abstract class takes as long as all the rest of a short task here.
+        # By the exact type: a check against an abstract class takes as long as everything else here for a short task.
         plain = [position for position, task in enumerate(tasks) if type(task) is Task]
         prepared = self._preparer.prepare([tasks[position] for position in plain])
         gangs = [
@@ -270,9 +274,8 @@ class ComputePool:
             if type(task) is GangTask
         ]
         progress = self._console.progress(len(tasks))
-        on_progress = [] if progress is None else [progress.on_result]
         ended = (lambda: None) if progress is None else progress.ended
-        started = Started(Collection(len(tasks), *on_progress, *on_result), ended, self._cancel_tasks)
+        started = Started(Collection(len(tasks), *on_result, progress=progress), ended, self._cancel_tasks)
         collection = started.collection
         begun(started)
 
@@ -286,13 +289,17 @@ class ComputePool:
         thread.soon(begin)
         return started
 
-    def _values(
-        self, started: Started, arrived: SimpleQueue[int], return_exceptions: bool
+    @staticmethod
+    def arrivals(
+        started: Started, arrived: SimpleQueue[int], *, return_exceptions: bool = False
     ) -> Iterator[tuple[int, Any]]:
+        """Iterate over positions and values of tasks that were started with ``arrived.put``, as they arrive. A caller
+        that stops early cancels the others.
+        """
         whole = False
         try:
             for _ in started.collection.answers:
-                position = arrived.get()
+                position = next_of(arrived)
                 yield position, started.value(position, return_exceptions)
             whole = True
         finally:
@@ -307,8 +314,9 @@ class ComputePool:
         return streamed(ticket, lambda: self._cancel_tasks(started))
 
     def everywhere(self, task: Task[Any]) -> list[Any]:
-        """Once on every node that is there, by rank: ``task @ pool``. A pool whose nodes are booting waits for
-        them; one without any starts its first."""
+        """Run a task once on every node and return the values by rank: ``task @ pool``. It waits for nodes that boot; a
+        pool without nodes starts its first.
+        """
         runtime, thread = self._host.running()
         prepared = self._preparer.prepare([task])
         future: Future[list[Answer]] = Future()
@@ -324,6 +332,7 @@ class ComputePool:
         self._wait_for_nodes(task)
         thread.soon(begin)
         try:
+            wait_for_future(future)
             return gang_value(future.result())
         except BaseException:
             self._cancel_tasks(tasks)
@@ -335,12 +344,12 @@ class ComputePool:
             time.sleep(0.02)
 
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any], ordered: bool = True) -> Iterator[Any]:
-        """The values of a function over iterables, as they come; all are started at once."""
+        """Iterate over the values of a function over iterables, in order. All calls start at once."""
         made = compute_of(function)
         return self.stream([made(*args) for args in zip(*iterables, strict=False)], ordered=ordered)
 
     def submit_all(self, tasks: Sequence[AnyTask], make: Callable[[list[Any]], Any]) -> Future[Any]:
-        """Start many; the future has all of their values."""
+        """Start many tasks and return one future of all their values."""
         future = AllFuture(make)
         self.start_all(tasks, future.on_result, begun=lambda started: future.begin(started, len(tasks)))
         return future
@@ -352,22 +361,24 @@ class ComputePool:
         return Handle(self._host.store, value)
 
     def cancel(self, *futures: Future[Any]) -> int:
-        """End what these futures stand for, running or not; all of the pool without any. How many tasks that were."""
+        """Cancel the tasks of these futures, running or not; without futures, all tasks. Return how many."""
         if not futures:
             return int(self._host.ask(lambda runtime: runtime.cancel(runtime.all_tasks())))
         tasks = [task for future in futures for task in tasks_of(future)]
         return int(self._host.ask(lambda runtime: runtime.cancel(tasks)))
 
-    def _cancel_tasks(self, tasks: list[BookTask]) -> None:
+    def _cancel_tasks(self, tasks: list[BookTask], *, only_waiting: bool = False) -> None:
         if self._host.is_open:
             runtime, thread = self._host.running()
-            thread.soon(lambda: runtime.cancel(list(tasks)))
+            # The list is read on the pool's thread, which has filled it by then.
+            thread.soon(lambda: runtime.cancel([one for one in tasks if not only_waiting or one.state == "waiting"]))
 
     # -- size and state -----------------------------------------------------------------------------------------------
 
     def resize(self, nodes: int | tuple[int, int] | Nodes) -> None:
-        """Other limits: ``4``, ``(2, 16)`` or ``Nodes(min, desired, max)``. Nodes that are too many go when they are
-        done with their work."""
+        """Set other limits: ``4``, ``(2, 16)`` or ``Nodes(min, desired, max)``. Nodes above ``max`` are released when
+        their tasks have ended.
+        """
         runtime, thread = self._host.running()
         shape = shaped(self._provider, nodes, **self._arguments)
         self._shape = shape
@@ -375,50 +386,51 @@ class ComputePool:
         thread.do(runtime.reshape(shape))
 
     def status(self) -> PoolStatus:
-        """What there is, what it does, what it costs, and why the last change was made. Prints as a page."""
+        """Return the nodes, the tasks, the cost, and why the last change was made. Prints as a page."""
         status: PoolStatus = self._host.ask(status_of)
         return status
 
     def why(self, name: str | int | None = None) -> str:
-        """Why a node (by name or number), a function's tasks or a group are as they are, in words; without a name, why
-        the pool has the size it has."""
+        """Explain the state of a node (by name or number), of a function's tasks or of a group, in words; without a
+        name, explain the size of the pool.
+        """
         text: str = self._host.ask(lambda runtime: why(runtime, name))
         return text
 
     @property
     def most_slots(self) -> int:
-        """Tasks that it may run at once when it is as large as it may become."""
+        """The number of tasks that run at once when the pool has its ``max`` of nodes."""
         groups = [sold.group for sold in self._shape.settings.groups]
         return max(1, sum(slots_of(group) * group.hosts * group.max for group in groups))
 
     @property
     def directory(self) -> Path:
-        """Where its journal is."""
+        """The directory of the pool's journal."""
         return self._host.directory
 
     # -- other ways to use it -----------------------------------------------------------------------------------------
 
     def as_executor(self) -> PoolExecutor:
-        """As a ``concurrent.futures.Executor``."""
+        """Return the pool as a ``concurrent.futures.Executor``."""
         from windlass.pool.adapters.executor import PoolExecutor
 
         return PoolExecutor(self)
 
     def as_asyncio(self) -> AsyncPool:
-        """With ``await`` in place of waiting."""
+        """Return the pool with methods to ``await``."""
         from windlass.pool.adapters.asyncio import AsyncPool
 
         return AsyncPool(self)
 
     def as_joblib(self) -> PoolBackend:
-        """As a backend of joblib: ``with joblib.parallel_config(pool.as_joblib()): ...``."""
+        """Return the pool as a backend of joblib: ``with joblib.parallel_config(pool.as_joblib()): ...``."""
         from windlass.pool.adapters.joblib import backend_of
 
         return backend_of(self)
 
 
 def _nothing() -> None:
-    """What a pool without nodes runs to have one."""
+    """A task that a pool without nodes runs to start its first node."""
 
 
 _NOTHING: Compute[[], None] = Compute(_nothing, compute_of(_nothing).options_)

@@ -1,6 +1,6 @@
 """PoolRuntime runs a pool: engine, workload, controller and journal on one event loop.
 
-Everything that is asked of it is asked on that loop. `pool` gives it a thread of its own; tests run it on virtual time.
+All its methods are called on that loop. `host` runs it on a separate thread; tests run it on virtual time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.report.events import lines
 from windlass.control.service import Service
 from windlass.control.settings import Leadership
-from windlass.control.state.fleet import ProviderHealth
+from windlass.control.state.fleet import Moved, ProviderHealth
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.reasons import Code, plural
 from windlass.journal import Journal
@@ -38,29 +38,40 @@ from windlass.providers.protocol import Provider, ProviderError
 from .errors import NoNodes, PoolClosed
 
 RETENTION = 86400.0
-"""Seconds for which the journal keeps what happened: a busy pool writes several times a second."""
+"""Seconds for which the journal keeps entries: a busy pool writes several times a second."""
 REFUSALS = frozenset({Code.STOCKOUT, Code.QUOTA, Code.UNKNOWN_INPUT})
-"""Failures of a launch that the provider answered with no: it is tried again, and status says when."""
+"""Kinds of failure in which the provider refused a launch: it is tried again, and status says when."""
 GIVE_UP = 3
 """Launches in a row that failed, with no node at work, after which waiting tasks fail with that reason."""
+GIVE_UP_SETUP = 2
+"""Launches whose setup failed in the same phase, in a pool that has had no node, after which
+waiting tasks fail: the next machine would fail like these.
+"""
 GIVE_UP_AFTER = 120.0
-"""Seconds for which launches must fail in a pool that has had a node: its image and its provider are right, so the
-cause may pass."""
+"""Seconds for which launches must fail in a pool that has had a node: its image and provider work, so the cause may be
+temporary.
+"""
 ON_RECORD = 15.0
 """Seconds for the controller to see every node gone when the pool is closed."""
 LEASE = 30.0
-"""Seconds: no other controller leads on a pool's journal, and a program stopped in a debugger keeps its lease."""
+"""Length of the lease in seconds: no other controller uses a pool's journal, and a program in a debugger keeps its
+lease.
+"""
 
 
 SWEEPING = 30.0
-"""Seconds between two looks for results that came too late."""
-ENDINGS = 3
-"""How often a provider is asked to end what is left when the pool is closed."""
+"""Seconds between two removals of results that arrived too late."""
+ENDINGS = 5
+"""How often a provider is asked to end the remaining nodes when the pool is closed."""
+ENDING_PAUSE = 0.5
+"""Seconds before it is asked again, after the first two times."""
 log = logging.getLogger(__name__)
 
 
 async def _whatever_happens(step: Awaitable[object]) -> None:
-    """One step of the end: a full disk or a broken journal must not keep the next ones from ending the nodes."""
+    """Run one step of the shutdown; log its error. A full disk or a broken journal must not prevent the steps that end
+    nodes.
+    """
     try:
         await step
     except Exception as error:  # noqa: BLE001
@@ -84,15 +95,17 @@ class PoolRuntime:
         on_pass: Callable[[Pass], None] = lambda _: None,
         on_message: Callable[[str], None] = lambda _: None,
         holder: str = "pool",
-        last_words: Callable[[str], str] = lambda _slice: "",
+        last_output: Callable[[str], str] = lambda _slice: "",
         store: DataStore | None = None,
     ) -> None:
-        """``last_words`` gives the last line that a lost slice printed, if it is known. ``store``: for large values."""
+        """``last_output`` returns the last line that a lost slice printed, or nothing. ``store``: for large values."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now, self.store = now, store
         self.steering = PoolSteering(shape, lambda: self.task_book.engine_trouble)
-        self._on_pass, self._last_words = on_pass, last_words
-        self._words = ""
+        self._on_pass, self._last_output = on_pass, last_output
+        self._last_line = ""
+        self._failed_setups: dict[tuple[str, str], set[str]] = {}
+        """Nodes whose setup failed, by group and phase."""
         self._numbers, self._gangs = count(1), count(1)
         self.workload = PoolWorkload(
             engine,
@@ -123,20 +136,22 @@ class PoolRuntime:
         self._outstanding: set[ScheduledTask] = set()
         self._swept_at = now()
         self.last_change = ""
-        """What was last started, drained or lost, and why."""
+        """The last node that was started, drained or lost, and why."""
 
     @property
     def task_book(self) -> TaskBook:
         return self.workload.task_book
 
     async def start(self) -> None:
-        """Start the engine and the controller; it returns before the nodes have joined."""
+        """Start the engine and the controller; return before the nodes have joined."""
         await self.workload.start()
         self._running = asyncio.create_task(self.service.run())
 
     async def close(self, *, on_record: bool = False) -> None:
-        """End everything: what is not over fails, nodes end, the engine ends. ``on_record``: nodes are drained and
-        ended by the controller, so that its journal records their end; else they are just ended, which is quicker."""
+        """End everything: tasks that have not ended fail, nodes end, the engine ends. With ``on_record`` the controller
+        drains and ends the nodes, so that its journal records it; otherwise the provider ends them at once, which is
+        quicker.
+        """
         self.task_book.close()
         self.task_book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
         if on_record:
@@ -149,7 +164,7 @@ class PoolRuntime:
         await _whatever_happens(self.provider.close())
 
     async def _let_go(self) -> None:
-        """Have the controller end every node, and wait until it has seen them gone."""
+        """Have the controller end every node, and wait until it has observed their end."""
         closed = tuple(replace(sold, group=replace(sold.group, min=0)) for sold in self.shape.settings.groups)
         shape = replace(self.shape, settings=replace(self.shape.settings, groups=closed), limits={}, desired={})
         for name in self.service.controller.controller_state.fleet.slices:
@@ -161,9 +176,11 @@ class PoolRuntime:
                     await asyncio.sleep(0.05)
 
     async def _end_nodes(self) -> None:
-        """Nothing runs on them any more: the engine has ended."""
+        """End the remaining nodes. No task runs on them: the engine has ended."""
         epoch = self.service.controller.leading.epoch
-        for _ in range(ENDINGS):
+        for attempt in range(ENDINGS):
+            if attempt > 1:
+                await asyncio.sleep(ENDING_PAUSE)
             with suppress(ProviderError, OSError):
                 left = await self.provider.list()
                 if not left:
@@ -175,14 +192,14 @@ class PoolRuntime:
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[ScheduledTask]:
-        """Tasks that run once, in any order."""
+        """Add tasks that run once, in any order."""
         self._hold(prepared)
         now, each = self.now(), iter(tickets)
         with uncollected(len(tickets)):
             tasks = [
                 ScheduledTask(number, piece.kind, arguments, ticket, now, piece.shared)
                 for piece in prepared.pieces
-                # The arguments first: they end, and so take no ticket and no number that is for the next piece.
+                # The arguments come first: zip then takes no ticket and no number of the next piece.
                 for arguments, ticket, number in zip(piece.arguments, each, self._numbers, strict=False)
             ]
             self._outstanding.update(tasks)
@@ -190,7 +207,7 @@ class PoolRuntime:
         return tasks
 
     def submit_gang(self, prepared: Prepared, tickets: Sequence[Ticket], *, spread: bool) -> list[ScheduledTask]:
-        """One piece, run by as many members as there are tickets."""
+        """Add a gang: one piece, run by as many members as there are tickets."""
         (piece,) = prepared.pieces
         self._hold(prepared, len(tickets))
         gang = TaskGang(f"{piece.kind.name}-gang-{next(self._gangs)}", spread, self.now())
@@ -202,7 +219,7 @@ class PoolRuntime:
         return gang.members
 
     def submit_everywhere(self, prepared: Prepared, tickets: Callable[[int], Sequence[Ticket]]) -> list[ScheduledTask]:
-        """One piece, run once on every node that takes work; ``tickets`` is given their number."""
+        """Run one piece once on every node that takes work. ``tickets`` is called with the number of nodes."""
         (piece,) = prepared.pieces
         nodes = sorted(self.task_book.open_nodes, key=lambda node: node.number)
         tasks = []
@@ -225,23 +242,23 @@ class PoolRuntime:
         return self.task_book.cancel(tasks)
 
     def all_tasks(self) -> list[ScheduledTask]:
-        """Every task that is not over."""
+        """Cancel every task that has not ended."""
         return sorted(self._outstanding, key=lambda task: task.number)
 
     @property
     def outstanding(self) -> int:
-        """Tasks that are not over."""
+        """The number of tasks that have not ended."""
         return len(self._outstanding)
 
     def _on_finished(self, tasks: Collection[ScheduledTask]) -> None:
-        """Tasks are over: the large values that only they needed can go."""
+        """Release the large values of tasks that have ended."""
         self._outstanding.difference_update(tasks)
         if self.store is not None:
             for name in chain.from_iterable(map(attrgetter("shared"), tasks)):
                 self.store.drop(name)
 
     def _hold(self, prepared: Prepared, times: int = 1) -> None:
-        """Keep the large values of tasks until those are over. ``times``: how often each of its tasks is run."""
+        """Hold the large values of tasks until they have ended. ``times``: how often each task of the piece runs."""
         if self.store is not None:
             for piece in prepared.pieces:
                 for name in piece.shared:
@@ -251,7 +268,7 @@ class PoolRuntime:
     # -- size ---------------------------------------------------------------------------------------------------------
 
     async def reshape(self, shape: PoolShape) -> None:
-        """Other limits from now on."""
+        """Set other limits."""
         self.shape = shape
         self.steering.reshape(shape)
         self.workload.regroup([sold.group for sold in shape.settings.groups])
@@ -259,7 +276,7 @@ class PoolRuntime:
 
     @property
     def coming(self) -> int:
-        """Nodes that were asked for and have not joined."""
+        """The number of nodes that were launched and have not joined."""
         records = self.service.controller.controller_state.fleet.slices.values()
         return sum(record.state in IN_FLIGHT for record in records)
 
@@ -267,7 +284,7 @@ class PoolRuntime:
     def decisions(self) -> Mapping[str, ScalingDecision]:
         return self.steering.decisions
 
-    # -- trouble ------------------------------------------------------------------------------------------------------
+    # -- failures -----------------------------------------------------------------------------------------------------
 
     def _watch(self, done: Pass) -> None:
         if self.store is not None and self.now() - self._swept_at > SWEEPING:
@@ -278,37 +295,55 @@ class PoolRuntime:
             self.last_change = text
         for move in done.fold.moves:
             if move.target in (State.LOST, State.INIT_FAILED):
-                self._words = self._last_words(move.slice_id) or self._words
+                self._last_line = self._last_output(move.slice_id) or self._last_line
+                self._note_setup(move)
         if not self.task_book.nodes and len(self.task_book.waiting) and (why := self._hopeless()):
             self.task_book.cancel(list(self.task_book.waiting.tasks()), lambda _: NoNodes(why))
 
+    def _note_setup(self, move: Moved) -> None:
+        """Count a node whose setup failed."""
+        instance = self.service.controller.controller_state.observed.instance.get(move.slice_id)
+        if instance is None:
+            return
+        for phase in {host.failed_phase for host in instance.hosts if host.failed_phase}:
+            self._failed_setups.setdefault((instance.group, phase), set()).add(move.slice_id)
+
     def _hopeless(self) -> str:
-        """Why no node will come, if that is so."""
+        """Return why no node can start; empty if one may."""
         fleet = self.service.controller.controller_state.fleet
         until = self.now() - (GIVE_UP_AFTER if self.task_book.ever_joined else 0.0)
         bad: list[ProviderHealth] = []
+        alike = 0
         for sold in self.shape.settings.groups:
             known = fleet.provider_health.get(sold.group.name, ProviderHealth())
             after = [one for one in known.failures if known.succeeded_at is None or one.at > known.succeeded_at]
             failed = [one.at for one in after if one.code not in REFUSALS]
-            if len(failed) < GIVE_UP or min(failed) > until:
+            setups = [len(one) for (group, _), one in self._failed_setups.items() if group == sold.group.name]
+            alike = 0 if self.task_book.ever_joined else max(setups, default=0)
+            if alike < GIVE_UP_SETUP and (len(failed) < GIVE_UP or min(failed) > until):
                 return ""
             bad.append(known)
         refusals = list(self.task_book.refused.values())
         last = refusals[-1] if refusals else bad[-1].last_error
-        words = f". Its last words: {self._words}" if self._words and not refusals else ""
+        if alike >= GIVE_UP_SETUP and not refusals:
+            failed_alike = f"the setup of {plural(alike, 'node')} failed in the same phase, and no more are started"
+            return f"{failed_alike}: {last}. Correct the image of the pool"
+        words = f". Its last output: {self._last_line}" if self._last_line and not refusals else ""
         return f"{plural(len(failed), 'node')} in a row failed to start, and none is at work: {last}{words}"
 
 
-TOLD = frozenset({"launch", "slice", "trouble", "refused"})
-"""Kinds of journal entries that have a line; the first steps of a node have none, its launch has."""
-QUIET_STATES = (" requesting: ", " booting: ", " initializing: ", " terminating: ")
+TOLD = frozenset({"launch", "slice", "trouble"})
+"""Kinds of journal entries that are printed. The first steps of a node are not: its launch is. A refused launch is
+printed once, when its slice fails."""
+QUIET_STATES = frozenset({State.REQUESTING, State.BOOTING, State.INITIALIZING, State.TERMINATING})
 
 
 def changes_of(done: Pass) -> list[str]:
-    """What a pass changed, in lines for people."""
+    """Return what a pass changed, in lines for people."""
     return [
         line.text
         for line in lines(done.entries)
-        if line.kind in TOLD and (line.alarm or not any(state in line.text for state in QUIET_STATES))
+        if line.kind in TOLD
+        and (line.alarm or line.state not in QUIET_STATES)
+        and not (line.kind == "trouble" and line.subjects[0].startswith("slice "))
     ]

@@ -22,7 +22,7 @@ OWNER = "owner.json"
 
 
 def own_directory(base: Path | None = None) -> Path:
-    """A new directory that says whose it is, after those of dead programs are gone."""
+    """Make a new directory that records its owner, after removing those of programs that have ended."""
     base = base or Path(tempfile.gettempdir())
     sweep(base)
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
@@ -33,7 +33,7 @@ def own_directory(base: Path | None = None) -> Path:
 
 
 def sweep(base: Path) -> list[Path]:
-    """Remove directories of this user's pools whose programs are gone; those that were removed."""
+    """Remove the directories of this user's pools whose programs have ended; return those that were removed."""
     gone = []
     for directory in base.glob(f"{PREFIX}*"):
         with suppress(OSError, ValueError, TypeError):
@@ -49,7 +49,7 @@ JOURNAL = "journal.db"
 
 
 def write_config(shape: PoolShape, directory: Path, nodes: Path) -> None:
-    """A configuration that names the pool's groups and its journal. JSON is YAML too."""
+    """Write a configuration with the pool's groups and its journal. JSON is valid YAML."""
     groups = tuple(sold.group for sold in shape.settings.groups)
     written = write_scenario(Snapshot(groups, cluster=shape.settings.cluster))
     config = {

@@ -1,4 +1,4 @@
-"""This module turns refusals of a Kubernetes API server into the errors of a provider."""
+"""This module converts errors of a Kubernetes API server into errors of the provider contract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .protocol import AuthFailed, InvalidRequest, ProviderError, Throttled
 
 
 def provider_error(error: ApiError) -> ProviderError:
-    """The error that says to the controller what a refusal means."""
+    """Return the error of the provider contract for an error of the API server."""
     match error.status:
         case 401 | 403:
             return AuthFailed(str(error))

@@ -1,8 +1,8 @@
-"""This wrapper makes one NodeClaim object for every machine, before the provider is asked for the machine.
+"""This module wraps a provider and creates a NodeClaim object for every machine before it is launched.
 
-A claim with its finalizer exists before the provider is called, so a machine without a record can always be found:
-after a crash between the two, and by people who look with kubectl. A machine is ended only after one more look at the
-node's pods in the server's database.
+The claim and its finalizer exist before the provider is called, so every machine has a record, even after a crash
+between the two, and people can see it with kubectl. A machine is ended only after its node's pods were read once more
+from the API server.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from windlass.kubernetes_api.objects import Versioned
 from .protocol import ClusterIdentity, Instance, LaunchOrder, Offering, Provider, ProviderError
 
 SYSTEM: Final = "kube-system"
-"""The namespace that every cluster has for as long as it exists: its uid identifies the cluster."""
+"""A namespace that every cluster has from its beginning; its uid identifies the cluster."""
 CLAIMS: Final = "/apis/windlass.dev/v1alpha1/nodeclaims"
 
 
 class NodeClaimProvider:
-    """Sells what another provider sells, with a claim for each machine."""
+    """Passes calls on to another provider, with a claim for each machine."""
 
     def __init__(
         self,
@@ -35,17 +35,16 @@ class NodeClaimProvider:
         is_orphaned: Callable[[str], bool] = lambda _: False,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``still_used``: what runs on a slice's nodes now, in words, empty if nothing. ``is_orphaned``: whether a
-        machine was left to its user. ``may_act``: whether this controller holds the lease."""
+        """``still_used``: describes what runs on a slice's nodes now, empty if nothing. ``is_orphaned``: whether the
+        user has kept the machine after its claim was deleted. ``may_act``: whether this controller holds the lease."""
         self.inner, self._name, self._api = inner, name, api
         self._still_used, self._is_orphaned, self._may_act = still_used, is_orphaned, may_act
         self._cluster, self._is_bound = ClusterIdentity(), False
 
     def bind(self, cluster: ClusterIdentity) -> None:
-        """Take the cluster's name; its id is that of the Kubernetes cluster, which every controller of it shares.
+        """Set the cluster's name. Its id is that of the Kubernetes cluster, which all of its controllers share.
 
-        The journal's id would not do: the controller that takes over may have another journal, and must find the
-        machines of the first.
+        The journal's id is not used: the next leader may have another journal, and must find the same machines.
         """
         self._cluster, self._is_bound = cluster, False
 
@@ -54,7 +53,7 @@ class NodeClaimProvider:
             try:
                 system = await self._api.get(f"/api/v1/namespaces/{SYSTEM}", Versioned)
             except ApiError as error:
-                raise ProviderError(f"the cluster cannot be identified: {error}") from error
+                raise ProviderError(f"the Kubernetes cluster cannot be identified: {error}") from error
             self._cluster = ClusterIdentity(self._cluster.name, f"kubernetes-{system.metadata.uid}")
             self.inner.bind(self._cluster)
             self._is_bound = True
@@ -76,7 +75,7 @@ class NodeClaimProvider:
             await self._api.create(CLAIMS, body)
         except ApiError as error:
             if not error.is_conflict:
-                raise ProviderError(f"the claim {order.slice_id} cannot be made: {error}") from error
+                raise ProviderError(f"the NodeClaim {order.slice_id} cannot be created: {error}") from error
         await self.inner.launch(replace(order, cluster=await self._bound()), epoch)
 
     async def terminate(self, slice_id: str, epoch: int) -> None:
@@ -86,7 +85,7 @@ class NodeClaimProvider:
         try:
             used = await self._still_used(slice_id)
         except ApiError as error:
-            raise ProviderError(f"whether {slice_id} is empty cannot be seen: {error}") from error
+            raise ProviderError(f"the pods of {slice_id} cannot be read, so it is not ended: {error}") from error
         if used:
             raise ProviderError(f"{slice_id} is not ended: {used}")
         self._check_lease()
@@ -95,7 +94,7 @@ class NodeClaimProvider:
 
     def _check_lease(self) -> None:
         if not self._may_act():
-            raise ProviderError("the lease of this controller has run out: nothing is changed")
+            raise ProviderError("the lease of this controller has expired: nothing was changed")
 
     async def list(self) -> Sequence[Instance]:
         await self._bound()

@@ -25,14 +25,14 @@ from .protocol import Provider
 
 @dataclass(frozen=True, slots=True)
 class ProviderContext:
-    """What a provider is built with, besides its own settings."""
+    """The arguments of a provider besides its own settings."""
 
     name: str
     """Its name in the configuration."""
-    look_only: bool
-    """True: built for ``plan --live`` or ``doctor`` beside a running controller; looking must change nothing."""
+    read_only: bool
+    """True for ``plan --live`` and ``doctor`` beside a running controller: the provider must change nothing."""
     tie_to: int | None
-    """The process with which machines on this computer end, if any."""
+    """The pid of a process; machines on this computer end with it. None: they do not."""
     now: Callable[[], float]
 
 
@@ -47,17 +47,17 @@ class ProviderType:
     runs: frozenset[str]
     """The workload types that its machines can run."""
     check: Callable[[Mapping[str, Any], str, str], list[str]] = lambda _settings, _name, _workload: []
-    """What is wrong with its settings, given its name in the configuration and the type of the workload."""
+    """Returns the mistakes in its settings, given its name in the configuration and the type of the workload."""
     modules: tuple[str, ...] = ()
-    """Modules that must be installed for it."""
+    """The modules that must be installed for it."""
     extra: str = ""
     """The extra of this package that installs them."""
     takes_images: bool = False
-    """Whether its machines can be given an image (``ImageAwareProvider``)."""
+    """Whether its machines can have an image (``ImageAwareProvider``)."""
     sells: Callable[[Mapping[str, Any]], Sequence[MachineOffer]] = lambda _settings: ()
-    """The machines of its catalogue, at the prices of its settings; empty: it has no catalogue."""
+    """Returns its catalogue at the prices of its settings; empty: it has none."""
     offer_settings: Callable[[MachineOffer, float | None], Mapping[str, Any]] = lambda _offer, _max_price: {}
-    """The settings of a group that buys one of them, for at most so many dollars per hour."""
+    """Returns the settings of a group for one offer and a maximum price in dollars per hour."""
 
 
 BUILT_IN: Final[Mapping[str, str]] = {
@@ -69,6 +69,6 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "kwok": "windlass.providers.kwok.registration:KWOK",
     "kuberay": "windlass.providers.kuberay.registration:KUBERAY",
 }
-"""Where each type of this package is declared."""
+"""The module and name of each type of this package."""
 
 PROVIDER_TYPES: Final = Registry("windlass.providers", BUILT_IN, ProviderType)

@@ -1,9 +1,9 @@
 """A scenario file is one snapshot as YAML or JSON.
 
-Text enters in ``text`` and leaves it as plain data (mappings, lists, text, numbers). ``reading`` walks plain data and
-collects every mistake with its path; ``groups`` reads the part that a configuration has too; ``scenario`` says what a
-scenario is made of and gives a ``Snapshot``; ``writing`` goes the other way. A wrong file gives a ``ScenarioError``
-with one message per mistake and never any other exception, for any text.
+Text enters in ``parser`` and leaves it as plain data (mappings, lists, text, numbers). ``reader`` walks plain data and
+collects every mistake with its path; ``groups`` reads the sections that a configuration has too; ``scenario`` reads the
+rest and returns a ``Snapshot``; ``writer`` does the inverse. A wrong file gives a ``ScenarioError`` with one message
+per mistake, and never any other exception, for any text.
 """
 
 from .reader import ScenarioError

@@ -36,7 +36,7 @@ class ConstraintReader(GroupReader):
         return tuple(found)
 
     def alternatives(self, at: Path, value: object) -> Alternatives:
-        """``any_of``: a list of lists of conditions."""
+        """Reads ``any_of``: a list of lists of conditions."""
         found = []
         for index, one in enumerate(
             self.items(at, value, "lists of conditions, such as [['zone == a'], ['zone == b']]")
@@ -50,7 +50,7 @@ class ConstraintReader(GroupReader):
         return tuple(found)
 
     def classes(self, at: Path, value: object) -> tuple[str, ...]:
-        """``classes`` of a demand: a list of names."""
+        """Reads ``classes`` of a demand: a list of names."""
         if isinstance(value, str):
             self.wrong(at, f"must be a list of names, is text; write [{shown(value)}]")
             return ()
@@ -58,7 +58,7 @@ class ConstraintReader(GroupReader):
         return tuple(sorted({name for name in names if name}))
 
     def class_counts(self, at: Path, value: object) -> tuple[tuple[str, int], ...]:
-        """``classes`` of a node: how many tasks of each run there."""
+        """Reads ``classes`` of a node: how many tasks of each class run there."""
         if value is None:
             return ()
         found = {}
@@ -67,6 +67,16 @@ class ConstraintReader(GroupReader):
                 self.wrong(at, f"has the class {shown(name)}, which must be visible text")
             elif number := self.integer((*at, name), count, 0, high=MOST_TASKS):
                 found[name] = number
+        return tuple(sorted(found.items()))
+
+    def domain_counts(self, at: Path, value: object) -> tuple[tuple[str, int], ...]:
+        """Reads ``elsewhere`` of a spread constraint: how many tasks of the class each domain holds, also 0."""
+        found = {}
+        for name, count in self.mapping(at, value, "a mapping of domains to counts, such as {zone-a: 2}").items():
+            if not is_name(name):
+                self.wrong(at, f"has the domain {shown(name)}, which must be visible text")
+            else:
+                found[name] = self.integer((*at, name), count, 0, high=MOST_TASKS)
         return tuple(sorted(found.items()))
 
     def apart(self, at: Path, value: object) -> tuple[Apart, ...]:
@@ -79,7 +89,8 @@ class ConstraintReader(GroupReader):
         return tuple(self._constraints(at, value, "constraints, such as [{with: db, by: zone}]", TOGETHER, Together))
 
     def _constraints(self, at: Path, value: object, noun: str, form: Form, constraint: Callable[..., T]) -> Iterator[T]:
-        """Each constraint of a list; one that lacks a required name is left out, after the mistake is recorded."""
+        """Reads each constraint of a list; one that lacks a required name is left out, after the mistake is
+        recorded."""
         required = {form.keys[name].field for name in form.required}
         for index, one in enumerate(self.items(at, value, noun)):
             here = (*at, index)

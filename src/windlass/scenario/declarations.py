@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 REQUIRED: Final = "required"
 WRONG: Final = object()
-"""What a type reads from a wrong value, after it has recorded the mistake. The default is used instead."""
+"""The result of reading a wrong value, after the mistake was recorded. The default is used instead."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class ValueType:
     """How values of one type are read, written and described."""
 
     read: Callable[[Any, tuple[str | int, ...], Any], Any]
-    """Takes the reader, the path and a value that is not null; gives what the snapshot holds, or ``WRONG``."""
+    """Takes the reader, the path and a value that is not null; returns the value of the snapshot, or ``WRONG``."""
     schema: Mapping[str, Any]
-    """As JSON Schema."""
+    """The type as JSON Schema."""
     python: str
-    """As a type annotation, for the keyword of a builder."""
+    """The type as an annotation, for the keyword of a builder."""
     write: Callable[[Any], Any] = lambda value: value
     """The inverse of ``read``."""
 
@@ -34,7 +34,7 @@ class Key(NamedTuple):
     """One key of a form."""
 
     default: str
-    """What holds when it is left out, in words; ``REQUIRED``: it must not be left out."""
+    """The default in words; ``REQUIRED``: the key must not be left out."""
     meaning: str
     unit: str = ""
     type: ValueType | None = None
@@ -46,13 +46,13 @@ class Key(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A key as a table of keys declares it; ``Form.of`` adds the default of the dataclass."""
+    """A key in a table of keys; ``Form.of`` adds the default of the dataclass."""
 
     type: ValueType
     meaning: str
     unit: str = ""
     default: str = ""
-    """In words, where the default of the field does not say enough."""
+    """The default in words, where the default of the field does not say enough."""
     field: str | None = ""
     """The field, where its name is not that of the key; None: there is no single one."""
     old_name: str = ""
@@ -69,7 +69,7 @@ class Form:
     known: tuple[str, ...] = field(init=False)
     required: tuple[str, ...] = field(init=False)
     old_names: Mapping[str, str] = field(init=False)
-    """The name of today for each former name."""
+    """The current name of each former name."""
 
     def __post_init__(self) -> None:
         old = {one.old_name: key for key, one in self.keys.items() if one.old_name}
@@ -79,7 +79,7 @@ class Form:
 
     @classmethod
     def of(cls, noun: str, holder: type, declared: Mapping[str, Declared]) -> Form:
-        """The form of the mapping that is read into a dataclass."""
+        """Returns the form of the mapping that is read into a dataclass."""
         defaults = _defaults(holder)
         keys = {}
         for name, one in declared.items():
@@ -89,12 +89,13 @@ class Form:
         return cls(noun, keys, defaults)
 
     def replace(self, noun: str, *, without: Iterable[str] = (), more: Mapping[str, Key] | None = None) -> Form:
-        """The same with fewer or more keys."""
+        """Returns the form with fewer or more keys."""
         left = {key: one for key, one in self.keys.items() if key not in without}
         return Form(noun, left | dict(more or {}), self.defaults)
 
     def write(self, value: object, *, without: Iterable[str] = ()) -> dict[str, Any]:
-        """The mapping from which an equal value is read: required keys, and those that differ from their default."""
+        """Returns the mapping from which an equal value is read: required keys, and those that differ from their
+        default."""
         found = {}
         for name, key in self.keys.items():
             if not key.field or key.type is None or name in without:
@@ -106,7 +107,7 @@ class Form:
 
 
 def _defaults(holder: type) -> dict[str, Any]:
-    """The default of each field of a dataclass that has one."""
+    """Returns the default of each field of a dataclass that has one."""
     found = {}
     for one in fields(holder):
         if one.default is not MISSING:

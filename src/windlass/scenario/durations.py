@@ -1,4 +1,4 @@
-"""This module reads spans of time as people write them: ``90``, ``45s``, ``10m``, ``6h``, ``30d``."""
+"""This module reads durations as people write them: ``90``, ``45s``, ``10m``, ``6h``, ``30d``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s?([smhd]?)", re.ASCII)
 
 
 def parse_duration(value: object) -> float:
-    """The span in seconds; ``ValueError`` says why it is none."""
+    """Returns the duration in seconds; raises ``ValueError`` with the cause."""
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match is None:
@@ -24,7 +24,7 @@ def parse_duration(value: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The span as one would write it, in the largest unit that leaves it whole: ``90s``, ``15m``, ``30d``."""
+    """Formats a duration in the largest unit in which it is a whole number: ``90s``, ``15m``, ``30d``."""
     for unit in ("d", "h", "m"):
         if seconds and seconds % UNITS[unit] == 0:
             return f"{seconds / UNITS[unit]:g}{unit}"

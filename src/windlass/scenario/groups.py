@@ -1,7 +1,7 @@
 """This module reads the cluster and its groups, which a scenario and a configuration write in the same way.
 
-A ``GroupReader`` gives the core's ``Cluster`` and ``Group`` out of plain data. Each file adds what is its own: a
-scenario slices and demands, a configuration providers and policies.
+A ``GroupReader`` returns the core's ``Cluster`` and ``Group`` from plain data. Each kind of file adds its own sections:
+a scenario slices and demands, a configuration providers and policies.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class GroupReader(DataReader):
     def __init__(self, kind: FileKind = SCENARIO_FILE) -> None:
         super().__init__(kind)
         self.doubtful: set[str] = set()
-        """Groups with mistakes of their own: what refers to them is not measured against them."""
+        """Groups with mistakes of their own: slices and demands are not checked against them."""
         self.known_families: dict[str, Family] = {}
         self._ranks: dict[str, int] = {}
-        """The rank that the groups of each family have by default."""
+        """The default rank of the groups of each family."""
 
     def seconds(self, at: Path, value: object, default: T) -> int | float | T:
-        """A span of time."""
+        """Reads a duration."""
         return self.number(at, value, default, low=0)
 
     def cluster(self, at: Path, value: object, form: Form = CLUSTER) -> Cluster:
@@ -77,7 +77,7 @@ class GroupReader(DataReader):
         return Cluster().name
 
     def families(self, named: object) -> tuple[Family, ...]:
-        """The families; the groups that are read after them may belong to one."""
+        """Reads the families; groups that are read after them may belong to one."""
         if named is None:
             return ()
         for name, value in self.mapping(("families",), named, "a mapping from names to families").items():
@@ -93,7 +93,7 @@ class GroupReader(DataReader):
         return tuple(self.known_families.values())
 
     def family_name(self, at: Path, value: object) -> str:
-        """The family of a group, which must be one of the file."""
+        """Reads the family of a group, which must be one of the file."""
         name = self.name(at, value)
         if name and name not in self.known_families:
             known = f"there are {', '.join(self.known_families)}" if self.known_families else "there are none"
@@ -102,7 +102,7 @@ class GroupReader(DataReader):
         return name
 
     def groups(self, named: object, cluster: Cluster, form: Form = GROUP) -> dict[str, Group]:
-        """The groups by name; those with mistakes of their own are remembered as ``doubtful``."""
+        """Reads the groups by name; those with mistakes of their own are recorded as ``doubtful``."""
         found: dict[str, Group] = {}
         if named is None:
             return found
@@ -118,7 +118,7 @@ class GroupReader(DataReader):
         return found
 
     def has_price(self, value: Mapping[str, Any]) -> bool:
-        """Whether a group says what it costs."""
+        """Whether a group has a price."""
         return value.get("price") is not None
 
     def group(self, at: Path, name: str, value: object, form: Form = GROUP) -> Group:
@@ -129,7 +129,9 @@ class GroupReader(DataReader):
         elif isinstance(value, Mapping) and fields.get("max") is None and fields.get("family") is None:
             self.wrong((*at, "max"), f"is required in {form.noun}, and is missing")
         if found.get("fallback") and fields.get("family") is None:
-            self.wrong((*at, "fallback"), "needs a family: a fallback is bought where no other group of it can be had")
+            self.wrong(
+                (*at, "fallback"), "needs a family: a fallback is bought where no other group of it is available"
+            )
         group = Group(**{"name": name, "resources": (), "max": MOST_SLICES, **found})
         if group.max < group.min:
             self.wrong((*at, "max"), f"must be at least min ({group.min}), is {group.max}")
@@ -140,7 +142,7 @@ class GroupReader(DataReader):
         return group
 
     def resources(self, at: Path, value: object) -> Amounts:
-        """What a node of a group has."""
+        """Reads the resources of a node of a group."""
         found = self.plain_amounts(at, value)
         for name, amount in found:
             if name in ACCELERATORS and amount % DEVICE:
@@ -185,7 +187,7 @@ class GroupReader(DataReader):
         return Taint(**{"key": "", **self.values(at, self.fields(at, value, TAINT), TAINT)})
 
     def plain_amounts(self, at: Path, value: object) -> Amounts:
-        """Amounts by resource; what is zero is not there."""
+        """Reads amounts by resource; an amount of zero is left out."""
         found = {}
         for name, one in self.mapping(at, value, "a mapping of resources, such as {cpu: 4, gpu: 1}").items():
             if not is_name(name):

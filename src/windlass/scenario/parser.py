@@ -1,9 +1,9 @@
 """The parser reads plain data from text: JSON if it is JSON, else YAML.
 
 YAML is built from the parser's events, not with a ready-made loader, because a loader crashes the process on deep
-nesting, lets ten lines of aliases grow into billions of entries, and forgets that a key stood twice. Here nesting has a
-limit, what aliases add is counted, keys are the text that was written, a date stays text, and a mapping with a
-doubled key says so (``Doubled``), so that the mistake is reported with its path.
+nesting, lets ten lines of aliases grow into billions of entries, and loses duplicate keys. Here nesting is limited,
+entries added by aliases are counted, keys stay the text that was written, a date stays text, and a mapping with a
+duplicate key is marked (``Doubled``), so that the mistake is reported with its path.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, Final
 from .reader import SCENARIO_FILE, Doubled, FileKind, plainly
 
 DEEPEST: Final = 64
-"""A scenario is 7 levels deep; what is ten times deeper is none."""
+"""Deepest nesting: a scenario has 7 levels, so text that is ten times deeper is no scenario."""
 
 MOST_BY_ALIASES: Final = 1_000_000
-"""Entries that aliases may add, each counted as often as it is used."""
+"""Largest number of entries that aliases may add, each counted as often as it is used."""
 
 LARGE: Final = 1_000_000
-"""Characters from which broken JSON is not tried as YAML any more: YAML is 50 times slower."""
+"""Longest text that is tried as YAML after it was not valid JSON: YAML is 50 times slower."""
 
 _STARTS_AS_JSON = re.compile(r'\s*\{\s*["}]')
 
 
 class _Unreadable(Exception):
-    """The text is neither JSON nor YAML: why, in one line, and in which line of the text."""
+    """The text is neither JSON nor YAML: the cause in one line, and the line of the text."""
 
     def __init__(self, why: str, line: int | None = None) -> None:
         super().__init__(why)
@@ -36,7 +36,7 @@ class _Unreadable(Exception):
 
 
 def plain_data(text: str | bytes, kind: FileKind = SCENARIO_FILE) -> object:
-    """What the text holds; the error of its kind, with one message, if it is neither JSON nor YAML."""
+    """Returns the data of the text; raises the error of its kind, with one message, if it is neither JSON nor YAML."""
     try:
         text = _decoded(text)
         if not text.strip():
@@ -125,7 +125,7 @@ class _Open:
     line: int
     size: int = 1
     key: Any = None
-    """The key that waits for its value: text, or ``_MERGING``."""
+    """The key whose value comes next: text, or ``_MERGING``."""
     merges: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -149,7 +149,7 @@ def _from_yaml(text: str) -> object:
 
 
 def _yaml_message(error: Any, text: str) -> str:
-    """One line, with line and column, out of the parser's several."""
+    """Returns the parser's message in one line, with line and column."""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is not None:
@@ -203,7 +203,7 @@ class _YamlBuilder:
 
     def _refuse(self, event: Any, text: str) -> None:
         mark = event.start_mark
-        raise _Unreadable(plainly(f"{text} (line {mark.line + 1}, column {mark.column + 1})"))
+        raise _Unreadable(plainly(f"{text} (line {mark.line + 1}, column {mark.column + 1})"), mark.line + 1)
 
     def _start(self, event: Any) -> None:
         if len(self._open) >= DEEPEST:
@@ -256,7 +256,7 @@ class _YamlBuilder:
             top.size += size
             if not top.is_mapping:
                 top.items.append(value)
-            elif top.key is None:  # only an alias comes here: it is a key
+            elif top.key is None:  # only an alias reaches this line: it is a key
                 if not isinstance(value, str):
                     self._refuse(event, "a key must be text, is an alias of something else")
                 top.key = value
@@ -275,7 +275,7 @@ class _YamlBuilder:
             top.merges.append(one)
 
     def _scalar(self, event: Any) -> Any:
-        """Text, number, true or false, nothing. A date stays the text that it is."""
+        """Returns text, a number, true or false, or None. A date stays text."""
         text, tag = event.value, event.tag
         if event.style and tag in (None, "!"):
             return text

@@ -1,61 +1,93 @@
 """This module finds the line of a mistake in a file.
 
-Readers know a mistake by its path in the data. The line is looked up only when there is a mistake, by reading the text
-once more with its marks.
+Readers identify a mistake by its path in the data. The line is looked up only when there is a mistake, by parsing the
+text again with positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from .reader import Path
 
 LARGEST: Final = 5_000_000
-"""Characters beyond which lines are not looked up: YAML with marks takes a second for each million."""
+"""Longest text in which lines are looked up: YAML with positions takes a second per million characters."""
 
 
 def lines_of(text: str | bytes, places: Iterable[Path]) -> list[int | None]:
-    """For each path the line (from 1) of the deepest part of it that is in the text; None: it is unknown."""
+    """Returns for each path the line (from 1) of its deepest part that is in the text; None: it is unknown."""
     wanted = list(places)
-    root = _composed(text)
+    root = _tree(text) if any(wanted) else None
     return [None if root is None else _line(root, path) for path in wanted]
 
 
-def _composed(text: str | bytes) -> Any:
-    import yaml
+_Kind = Literal["scalar", "list", "mapping"]
 
+
+@dataclass(slots=True)
+class _Node:
+    """A part of the text with the line on which it starts. The items of a mapping are keys and values in turn."""
+
+    kind: _Kind
+    line: int
+    text: str = ""
+    items: list[_Node] = field(default_factory=list)
+
+
+def _tree(text: str | bytes) -> _Node | None:
+    """Returns the parts of the text, without recursion: yaml.compose crashes on deep nesting. None: it is not YAML."""
+    import yaml as parser
+
+    yaml: Any = parser  # the types of its events are not known to the type checker
     if len(text) > LARGEST:
         return None
+    root, within, anchors = _Node("list", 0), list[_Node](), dict[str, _Node]()
+    within.append(root)
     try:
-        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return yaml.compose(text, Loader=loader)
-    except (yaml.YAMLError, RecursionError, ValueError):
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        while not isinstance(event := loader.get_event(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.CollectionEndEvent):
+                within.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                within[-1].items.append(anchors[event.anchor])
+            elif isinstance(event, yaml.NodeEvent):
+                is_scalar = isinstance(event, yaml.ScalarEvent)
+                is_mapping = isinstance(event, yaml.MappingStartEvent)
+                kind: _Kind = "scalar" if is_scalar else "mapping" if is_mapping else "list"
+                node = _Node(kind, event.start_mark.line + 1, event.value if is_scalar else "")
+                within[-1].items.append(node)
+                if event.anchor:
+                    anchors[event.anchor] = node
+                if not is_scalar:
+                    within.append(node)
+    except (yaml.YAMLError, KeyError, ValueError):
         return None
+    return root.items[0] if root.items else None
 
 
-def _line(root: Any, path: Path) -> int | None:
+def _line(root: _Node, path: Path) -> int | None:
     node, line = root, None
     for part in path:
         found = _child(node, part)
         if found is None:
             break
-        key, node = found
-        line = (key or node).start_mark.line + 1
+        line, node = found
     return line
 
 
-def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
-    """The key and the value under a part of a path. In a list a part is a number, or the id of an entry."""
-    if node.id == "mapping":
-        for key, value in node.value:
-            if key.id == "scalar" and key.value == str(part):
-                return key, value
-    elif node.id == "sequence" and isinstance(part, int):
-        return (None, node.value[part]) if 0 <= part < len(node.value) else None
-    elif node.id == "sequence":
-        for entry in node.value:
-            name = _child(entry, "id") if entry.id == "mapping" else None
-            if name is not None and name[1].id == "scalar" and name[1].value == part:
-                return None, entry
+def _child(node: _Node, part: str | int) -> tuple[int, _Node] | None:
+    """Returns the line and the value under a part of a path. In a list a part is an index, or the id of an entry."""
+    if node.kind == "mapping":
+        for key, value in zip(node.items[::2], node.items[1::2], strict=True):
+            if key.kind == "scalar" and key.text == str(part):
+                return key.line, value
+    elif node.kind == "list" and isinstance(part, int):
+        return (node.items[part].line, node.items[part]) if 0 <= part < len(node.items) else None
+    elif node.kind == "list":
+        for entry in node.items:
+            name = _child(entry, "id") if entry.kind == "mapping" else None
+            if name is not None and name[1].text == part:
+                return entry.line, entry
     return None

@@ -1,8 +1,8 @@
 """The reader reads plain data with a path, and collects every mistake instead of stopping at the first.
 
-A ``Reader`` gives back a usable value even for a wrong one, so that reading goes on and the next mistake is found too;
+A ``Reader`` returns a usable value even for a wrong one, so that reading goes on and the next mistake is found too;
 ``finish`` raises if there was any. Each message is one line: the path, what is wrong, what would be right. A key whose
-value is null is the same as a key that is not there.
+value is null is the same as a missing key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .durations import parse_duration
 T = TypeVar("T")
 
 Path = tuple[str | int, ...]
-"""Where in the data: names of keys (or ids), and numbers for places in a list."""
+"""A path in the data: names of keys (or ids), and indices in lists."""
 
 
 class FileError(ValueError):
@@ -51,14 +51,14 @@ class FileKind:
     noun: str
     error: type[FileError]
     least: str
-    """What even the smallest one holds, for a file that is empty."""
+    """An example of the smallest valid file, for a file that is empty."""
 
 
 SCENARIO_FILE: Final = FileKind("scenario", ScenarioError, "a scenario has at least groups, such as: groups: {}")
 
 
 class Doubled(dict[str, Any]):
-    """A mapping in whose text some keys stood more than once."""
+    """A mapping in whose text some keys appear more than once."""
 
     keys_twice: tuple[str, ...] = ()
 
@@ -76,12 +76,12 @@ class Doubled(dict[str, Any]):
 
 
 def plainly(text: str) -> str:
-    """The text in one line, with everything that would not print made visible."""
+    """Returns the text in one line, with unprintable characters escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object) -> str:
-    """A wrong value in a message: short, in one line, and never a structure."""
+    """Formats a wrong value for a message: short, in one line, and never a structure."""
     match value:
         case None:
             return "nothing"
@@ -114,12 +114,12 @@ def path_text(at: Path) -> str:
 
 
 def is_name(value: str) -> bool:
-    """Whether text can serve as an id: something to see, in one line, without blanks around it."""
+    """Whether text can serve as an id: visible, in one line, without blanks around it."""
     return value != "" and value.isprintable() and value[0] != " " != value[-1]
 
 
 def _whole(value: float) -> int | float:
-    """A whole number as one, so that 60 and 1m give the same snapshot."""
+    """Returns a whole number as an int, so that 60 and 1m give the same snapshot."""
     return int(value) if value.is_integer() else value
 
 
@@ -143,7 +143,7 @@ class DataReader:
     # -- structure ---------------------------------------------------------------------------------------------------
 
     def mapping(self, at: Path, value: object, noun: str = "a mapping") -> Mapping[str, Any]:
-        """Its entries; an empty mapping if it is none."""
+        """Returns its entries; an empty mapping if it is not a mapping."""
         if isinstance(value, Doubled):
             for key in value.keys_twice:
                 self.wrong((*at, key), "is there twice; keep one of them")
@@ -156,7 +156,7 @@ class DataReader:
         return {key: value[key] for key in value if isinstance(key, str)} if strange else value
 
     def fields(self, at: Path, value: object, form: Form) -> Mapping[str, Any]:
-        """The entries of a mapping with known keys; reports unknown and missing ones."""
+        """Returns the entries of a mapping with known keys; reports unknown and missing ones."""
         if type(value) is dict and (form, tuple(value)) in self._good_keys:
             return value
         if not isinstance(value, Mapping):
@@ -182,7 +182,7 @@ class DataReader:
         return entries
 
     def values(self, at: Path, fields: Mapping[str, Any], form: Form) -> dict[str, Any]:
-        """The given values, each read by the type of its key, by dataclass field. Wrong ones are left out."""
+        """Returns the given values by dataclass field, each read by the type of its key. Wrong ones are left out."""
         found = {}
         for name, key in form.keys.items():
             value = fields.get(name)
@@ -195,7 +195,7 @@ class DataReader:
         return found
 
     def items(self, at: Path, value: object, noun: str) -> Sequence[Any]:
-        """The entries of a list; none if the key is not there."""
+        """Returns the entries of a list; none if the key is missing."""
         if value is None:
             return ()
         if not isinstance(value, list | tuple):
@@ -206,7 +206,7 @@ class DataReader:
     # -- single values -----------------------------------------------------------------------------------------------
 
     def name(self, at: Path, value: object) -> str:
-        """An id or a name. Whole numbers are taken as the text that they are."""
+        """Reads an id or a name. Whole numbers are read as text."""
         if type(value) is int and value.bit_length() < 200:
             return str(value)
         if not isinstance(value, str):
@@ -218,7 +218,7 @@ class DataReader:
         return ""
 
     def text(self, at: Path, value: object, default: str = "") -> str:
-        """Text for people or for comparing; true, false and numbers are taken as text."""
+        """Reads text for people or for comparing; true, false and numbers are read as text."""
         match value:
             case None:
                 return default
@@ -237,7 +237,7 @@ class DataReader:
         return default
 
     def labels(self, at: Path, value: object) -> dict[str, str]:
-        """Keys and values as text."""
+        """Reads keys and values as text."""
         if value is None:
             return {}
         found = {}
@@ -258,7 +258,7 @@ class DataReader:
         return default
 
     def integer(self, at: Path, value: object, default: T, *, low: int = 0, high: int) -> int | T:
-        """A whole number between the bounds; 3.0 is one, '3' and true are not."""
+        """Reads a whole number between the bounds; 3.0 is one, '3' and true are not."""
         if value is None:
             return default
         if isinstance(value, float) and value.is_integer():
@@ -275,7 +275,7 @@ class DataReader:
         return default
 
     def number(self, at: Path, value: object, default: T, *, low: float = -1e15, high: float = 1e15) -> int | float | T:
-        """A time or a span in seconds, as a number or as text such as ``10m``, between the bounds."""
+        """Reads a time or a duration in seconds, as a number or as text such as ``10m``, between the bounds."""
         if value is None:
             return default
         if isinstance(value, str):
@@ -295,7 +295,7 @@ class DataReader:
         return default
 
     def share(self, at: Path, value: object, wanted: str, low: float, high: float, *, above: bool) -> object:
-        """A number between the bounds as a fraction; ``WRONG`` if it is none."""
+        """Reads a number between the bounds as a fraction; returns ``WRONG`` if it is none."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             good = False
         else:
@@ -306,7 +306,7 @@ class DataReader:
         return WRONG
 
     def choice(self, at: Path, value: object, options: Sequence[str], default: T) -> str | T:
-        """One of a few words."""
+        """Reads one of a few words."""
         if value is None:
             return default
         if isinstance(value, str):
@@ -320,7 +320,7 @@ class DataReader:
         return default
 
     def parsed(self, at: Path, value: object, parse: Callable[[Any], T], wanted: str) -> T | None:
-        """An amount or a price: a number or text that ``parse`` understands."""
+        """Reads an amount or a price: a number or text that ``parse`` accepts."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             self.wrong(at, f"must be {wanted}, is {shown(value)}")
         elif isinstance(value, int) and value.bit_length() > 100:

@@ -1,8 +1,8 @@
 """This module turns plain data into a ``Snapshot``.
 
-Each part has a ``Form`` (its keys) and a function that reads it. Rules that tie parts together (a floor above its
-limit, more in use than a node has, the same id twice) are checked where the second part is read. What is repeated a
-hundred thousand times (needs, conditions, tolerations) is read once per different value.
+Each part has a ``Form`` (its keys) and a function that reads it. Rules that concern several parts (a minimum above its
+limit, more in use than a node has, the same id twice) are checked where the second part is read. Values that repeat
+many times (needs, conditions, tolerations) are read once per different value.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ T = TypeVar("T")
 
 
 def read_scenario(text: str | bytes) -> Snapshot:
-    """The snapshot that a scenario file holds (YAML or JSON); ``ScenarioError`` names every mistake with its path."""
-    with uncollected():  # nothing here is cyclic, and a collector that walks 300,000 new mappings doubles the time
+    """Returns the snapshot of a scenario file (YAML or JSON); raises ``ScenarioError`` with every mistake and its
+    path."""
+    with uncollected():  # no cycles here, and collecting 300,000 new mappings would double the time
         return read_plain(plain_data(text))
 
 
 def read_plain(data: object) -> Snapshot:
-    """The same from data that is already plain: mappings, lists, text and numbers."""
+    """Returns the snapshot of data that is already plain: mappings, lists, text and numbers."""
     return _ScenarioReader().scenario(data)
 
 
 class _ScenarioReader(ConstraintReader):
-    """Reads the parts of one scenario; remembers what later parts are checked against."""
+    """Reads the parts of one scenario; keeps what later parts are checked against."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class _ScenarioReader(ConstraintReader):
         cluster = self.cluster(("cluster",), fields.get("cluster"))
         cluster = replace(cluster, families=self.families(fields.get("families")))
         self._groups = self.groups(fields.get("groups"), cluster)
-        ids: dict[str, Path] = {}  # of demands and requests together: both wait under their id
+        ids: dict[str, Path] = {}  # of demands and requests together: both are identified by their id
         snapshot = Snapshot(
             groups=tuple(self._groups.values()),
             slices=self.slices(fields.get("slices")),
@@ -84,8 +85,11 @@ class _ScenarioReader(ConstraintReader):
         return snapshot
 
     def _remembered(self, memory: dict[bytes, T], at: Path, value: Any, read: Callable[[Path, Any], T]) -> T:
-        """What ``read`` gave for an equal value. The key is the value's bytes, because 1, 1.0 and true are equal as
-        values and must not be as amounts; what cannot be a key (a duplicate key, a strange type) is read again."""
+        """Returns the cached result of ``read`` for an equal value.
+
+        The key is the value's bytes, because 1, 1.0 and true are equal as values and must differ as amounts. A value
+        that cannot be a key (a duplicate key, a strange type) is read again.
+        """
         try:
             key = marshal.dumps(value, 2)
         except ValueError:
@@ -132,7 +136,8 @@ class _ScenarioReader(ConstraintReader):
     def nodes(
         self, at: Path, value: object, name: str, group_name: str, state: State, ids: dict[str, Path]
     ) -> tuple[Node, ...]:
-        """The nodes that are given, filled up to the group's ``hosts`` where some may not have joined yet."""
+        """Reads the given nodes, and adds missing ones up to the group's ``hosts`` where some may not have joined
+        yet."""
         group = None if group_name in self.doubtful else self._groups.get(group_name)
         entries = self.items(at, value, "nodes")
         found = []
@@ -162,7 +167,7 @@ class _ScenarioReader(ConstraintReader):
         return Node(**{"tasks": 1 if found.get("used") else 0, **found})
 
     def used(self, at: Path, value: object) -> Amounts:
-        """What the work on a node uses."""
+        """Reads the use of a node."""
         return self._remembered(self._plain_amounts, at, value, self.plain_amounts)
 
     def _check_used(self, at: Path, node: Node, group: Group) -> None:
@@ -182,7 +187,7 @@ class _ScenarioReader(ConstraintReader):
     # -- demands -----------------------------------------------------------------------------------------------------
 
     def demands(self, section: str, value: object, form: Form, ids: dict[str, Path]) -> tuple[Demand, ...]:
-        """Demands or standing requests. One with a count of 0 is the same as none."""
+        """Reads demands or standing requests. One with a count of 0 is the same as none."""
         found = []
         for index, entry in enumerate(self.items((section,), value, section)):
             demand = self._like_another(entry) or self.demand(self._place(section, index, entry), entry, form)
@@ -195,37 +200,21 @@ class _ScenarioReader(ConstraintReader):
         return tuple(found)
 
     def _like_another(self, entry: object) -> Demand | None:
-        """The short way for a single demand that differs from one read before in id, count and time only."""
+        """Reads a single demand quickly if it differs from an earlier one in id, count and time only."""
         if type(entry) is not dict:
             return None
         rest = entry.copy()
         name, count, since = rest.pop("id", None), rest.pop("count", 1), rest.pop("since", None)
         try:
-            like = self._shapes.get(marshal.dumps(rest, 2))
+            alike = self._shapes.get(marshal.dumps(rest, 2))
         except ValueError:
             return None
-        if like is None or type(name) is not str or not is_name(name) or type(count) is not int:
+        if alike is None or type(name) is not str or not is_name(name) or type(count) is not int:
             return None
         if since is not None and (type(since) is not int or not -MOST <= since <= MOST):
             return None
-        bundles = self._bundles.get((like.bundles[0].needs, count))
-        if bundles is None:
-            return None
-        return Demand(
-            name,
-            bundles,
-            None,
-            like.where,
-            like.prefer,
-            like.tolerates,
-            like.priority,
-            since,
-            any_of=like.any_of,
-            classes=like.classes,
-            apart=like.apart,
-            spread=like.spread,
-            together=like.together,
-        )
+        bundles = self._bundles.get((alike.bundles[0].needs, count))
+        return None if bundles is None else alike.like(name, bundles, since)
 
     def demand(self, at: Path, value: object, form: Form) -> Demand:
         before = len(self.mistakes)
@@ -316,7 +305,7 @@ class _ScenarioReader(ConstraintReader):
     # -- shared by the parts -----------------------------------------------------------------------------------------
 
     def _place(self, section: str | Path, index: int, entry: object) -> Path:
-        """Where an entry of a list is, by its id if it has one."""
+        """Returns the path of an entry of a list, by its id if it has one."""
         base = (section,) if isinstance(section, str) else section
         name = entry.get("id") if isinstance(entry, dict) else None
         if type(name) is int and name.bit_length() < 200:

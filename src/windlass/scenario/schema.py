@@ -34,6 +34,7 @@ from .value_types import (
     CLASS_COUNTS,
     CLASSES,
     CONDITIONS,
+    DOMAIN_COUNTS,
     FLAG,
     INSTANT,
     LABELS,
@@ -239,7 +240,7 @@ GROUP: Final = Form.of(
             default="none",
         ),
         "fallback": Declared(
-            FLAG, "Whether it is bought only where no other group of its family can be had. Needs `family`."
+            FLAG, "Whether it is bought only where no other group of its family is available. Needs `family`."
         ),
         "rank": Declared(
             whole(MOST),
@@ -361,6 +362,11 @@ SPREAD: Final = Form.of(
         "min_domains": Declared(
             whole(MOST_TASKS, low=1), "With fewer eligible domains than this, the smallest number is taken as 0."
         ),
+        "elsewhere": Declared(
+            DOMAIN_COUNTS,
+            "Domains on machines that no group owns, and how many tasks of the class each holds, such as "
+            "`{zone-a: 2, zone-b: 0}`.",
+        ),
     },
 )
 TOGETHER: Final = Form.of(
@@ -384,7 +390,9 @@ _PLACING: Final = {
         default="no alternatives",
     ),
     "classes": Declared(CLASSES, "Names that its tasks count as, for the constraints between tasks."),
-    "apart": Declared(list_of("apart", APART), "At most so many tasks of a class in one node, slice or label value."),
+    "apart": Declared(
+        list_of("apart", APART), "The highest number of tasks of a class on one node, slice or label value."
+    ),
     "spread": Declared(
         list_of("spread", SPREAD), "Tasks of a class in nearly equal numbers over nodes, slices or label values."
     ),
@@ -436,7 +444,7 @@ DEMAND: Final = Form.of(
             default="single tasks",
             field=None,
         ),
-        "deadline": Declared(INSTANT, "Gangs only: from that time on it is not served any more.", default="none"),
+        "deadline": Declared(INSTANT, "Gangs only: from that time on it is no longer served.", default="none"),
         "bundles": Declared(
             list_of("bundles", BUNDLE),
             "The tasks of a gang, instead of `needs` and `count`.",

@@ -1,6 +1,6 @@
 """This module defines the types of values in a scenario: amounts, prices, times, conditions, and nested forms.
 
-The reading itself is done by methods of the reader, which a configuration extends (``10m`` as a span of time).
+Methods of the reader do the reading; a configuration extends them (``10m`` as a duration).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _number(value: Fraction) -> float:
 
 
 def _write_money(nanodollars: int) -> float | str:
-    """Dollars as a number; as text where a float would not be read as the same sum."""
+    """Writes dollars as a number; as text where a float would not be read as the same sum."""
     number = nanodollars / NANO
     dollars, rest = divmod(nanodollars, NANO)
     return number if parse_money(number) == nanodollars else f"{dollars}.{rest:09d}"
@@ -85,7 +85,7 @@ MONEY: Final = ValueType(
 
 
 def write_amounts(pairs: Iterable[tuple[str, int]]) -> dict[str, int | str]:
-    """Amounts by resource, each so that it is read as the same whole number."""
+    """Writes amounts by resource, each so that it is read as the same whole number."""
     return {
         name: amount if name in BYTES else amount // 1000 if amount % 1000 == 0 else f"{amount}m"
         for name, amount in pairs
@@ -97,7 +97,8 @@ def write_conditions(conditions: Iterable[Condition]) -> list[str]:
 
 
 def _condition(condition: Condition) -> str:
-    """As ``str`` writes it, with quotes around a value that is empty, has quotes, or begins or ends with a blank."""
+    """Writes a condition as ``str`` does, with quotes around a value that is empty, has quotes, or begins or ends with
+    a blank."""
     values = tuple(
         f'"{value}"' if not value or value != value.strip() or value[0] == value[-1] in "'\"" else value
         for value in condition.values
@@ -141,6 +142,12 @@ CLASS_COUNTS: Final = ValueType(
     "Mapping[str, int]",
     dict,
 )
+DOMAIN_COUNTS: Final = ValueType(
+    lambda reader, at, value: reader.domain_counts(at, value),
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+    "Mapping[str, int]",
+    dict,
+)
 CONDITIONS: Final = ValueType(
     lambda reader, at, value: reader.remembered_conditions(at, value),
     {"type": "array", "items": {"type": "string"}},
@@ -169,7 +176,7 @@ def object_schema(form: Form) -> Schema:
 
 
 def described(meaning: str, default: str) -> str:
-    """The meaning of a key with its default, for editors."""
+    """Returns the meaning of a key with its default, for editors."""
     more = "" if default == "required" else f" Default: {default}."
     return f"{meaning}{more}".replace("`", "")
 

@@ -8,7 +8,7 @@ from windlass.core.model.snapshot import Group, Snapshot
 
 
 def snapshot_warnings(snapshot: Snapshot) -> list[str]:
-    """Every warning about a snapshot, each one line: a resource under two names, in groups or in demands."""
+    """Returns every warning about a snapshot, one line each: a resource under two names, in groups or in demands."""
     names = resources_of(snapshot.groups)
     for demand in (*snapshot.demands, *snapshot.requests):
         for bundle in demand.bundles:
@@ -18,7 +18,7 @@ def snapshot_warnings(snapshot: Snapshot) -> list[str]:
 
 
 def resources_of(groups: Iterable[Group]) -> dict[str, str]:
-    """Every resource of some groups, with the first group that has it."""
+    """Returns every resource of some groups, with the first group that has it."""
     names: dict[str, str] = {}
     for group in groups:
         for resource, _ in group.resources:
@@ -27,7 +27,8 @@ def resources_of(groups: Iterable[Group]) -> dict[str, str]:
 
 
 def same_resource_twice(names: Mapping[str, str]) -> list[str]:
-    """Resources whose names differ only in case or in a prefix such as ``nvidia.com/``: they are two resources."""
+    """Returns resources whose names differ only in case or in a prefix such as ``nvidia.com/``: they are two
+    resources."""
     by_word: dict[str, list[str]] = {}
     for name in sorted(names):
         by_word.setdefault(name.rpartition("/")[2].lower(), []).append(name)

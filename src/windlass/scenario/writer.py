@@ -1,6 +1,6 @@
 """The writer writes a snapshot as plain data in the form of a scenario file; ``read_plain`` reads it back.
 
-Only what differs from its default is written. Amounts and prices are written so that reading gives the same
+Only values that differ from their default are written. Amounts and prices are written so that reading gives the same
 whole numbers.
 """
 
@@ -14,7 +14,7 @@ from .schema import BUNDLE, CLUSTER, DEMAND, FAMILY, GROUP, NODE, SCENARIO, SLIC
 
 
 def write_scenario(snapshot: Snapshot) -> dict[str, Any]:
-    """The scenario as plain data, ready for a JSON or YAML writer."""
+    """Returns the scenario as plain data, ready for a JSON or YAML writer."""
     written = {
         **SCENARIO.write(snapshot),
         "cluster": CLUSTER.write(snapshot.cluster),
@@ -45,7 +45,7 @@ def _demand(demand: Demand) -> dict[str, Any]:
 
 
 def _with_all(demand: Demand) -> Bundle:
-    """The one bundle of a single demand, with all that the demand says about where it goes."""
+    """Returns the one bundle of a single demand, with everything that the demand says about where it goes."""
     bundle = demand.bundles[0]
     rules = rules_of(demand, bundle)
     where, prefer, tolerates, any_of = selector_of(demand, bundle)

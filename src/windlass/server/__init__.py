@@ -1,4 +1,4 @@
-"""The HTTP API and the dashboard: what `windlass.control.report` gives, sent to browsers and programs.
+"""The server sends the documents of `windlass.control.report` to browsers and programs: HTTP API and dashboard.
 
 The server reads the journal and nothing else, so it works inside a controller, beside one, and for a cluster that is
 stopped. A thread follows the journal, makes the status once a pass, and encodes each change once for all readers

@@ -1,4 +1,4 @@
-"""The application: every route of the API, the pages, health and metrics, behind the guard."""
+"""The application combines the routes of the API, the pages, health checks and metrics behind the guard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .pages import add_pages
 
 
 def create_app(server: Server) -> ASGIApp:
-    """The whole application, guarded."""
+    """Builds the whole application with its guard."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

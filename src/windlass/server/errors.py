@@ -1,4 +1,4 @@
-"""How errors become answers: every one is a problem with a sentence that says what to do."""
+"""This module turns errors into answers: each is a problem with a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _problem(_request: Request, error: Exception) -> Response:
 
 
 async def _journal(_request: Request, error: Exception) -> Response:
-    return Problem("journal-unavailable", f"The journal cannot be read now: {error}", retry_after=5).response()
+    return Problem("journal-unavailable", f"The journal cannot be used now: {error}", retry_after=5).response()
 
 
 async def _too_old(_request: Request, error: Exception) -> Response:

@@ -1,9 +1,10 @@
-"""The listener: the application on a socket, in a thread of its own or in the main one."""
+"""The listener serves the application on a socket, in its own thread or in the main thread."""
 
 from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,15 +22,29 @@ from .live.stream import Broadcast
 from .timing import measure, measure_sources
 
 PATIENCE = 15.0
-"""Seconds to wait for the server to start or stop."""
+"""How many seconds the server has to start or stop."""
 
 
 class CannotListen(Exception):
-    """The address cannot be had; the text says why and what helps."""
+    """The server cannot listen on the address; the message says why and how to fix it."""
+
+
+def check_certificate(cert: str, key: str) -> None:
+    """Raises ``CannotListen`` if the files of ``server.tls`` cannot be used."""
+    for name, file in (("cert", cert), ("key", key)):
+        try:
+            Path(file).read_bytes()
+        except OSError as error:
+            raise CannotListen(f"server.tls.{name}: {file} cannot be read: {error.strerror or error}") from error
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key, password="")
+    except (OSError, ValueError) as error:
+        wanted = "a certificate and its private key without a password, as PEM"
+        raise CannotListen(f"server.tls: {cert} and {key} are not {wanted}") from error
 
 
 def bound(listen: Listen) -> socket.socket:
-    """A socket that is bound to the address; that of a path can be used by its owner alone."""
+    """Returns a socket that is bound to the address; only its owner can use a socket of a path."""
     try:
         if listen.path:
             return _bound_path(Path(listen.path))
@@ -37,10 +52,10 @@ def bound(listen: Listen) -> socket.socket:
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((listen.host, listen.port))
-        made.listen(128)  # who connects as soon as the address is announced waits, and is not refused
+        made.listen(128)  # a client that connects as soon as the address is printed waits and is not refused
     except OSError as error:
         raise CannotListen(
-            f"server.listen: {listen} cannot be had: {error.strerror or error}. "
+            f"server.listen: {listen} cannot be used: {error.strerror or error}. "
             "Another process may listen there: choose another port with --listen HOST:PORT"
         ) from error
     return made
@@ -64,7 +79,7 @@ def _bound_path(path: Path) -> socket.socket:
 
 
 class _EndingStreams(uvicorn.Server):
-    """Ends every stream before it waits for connections to close: a stream never ends on its own."""
+    """A uvicorn server that ends all streams before it waits for connections to close: streams never end alone."""
 
     def __init__(self, streams: Broadcast, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -80,7 +95,9 @@ class HttpServer:
 
     def __init__(self, server: Server) -> None:
         config: ServerConfig = server.config
-        self._metrics = server.metrics
+        self._metrics, self._feed = server.metrics, server.feed
+        if config.cert is not None and config.key is not None:
+            check_certificate(config.cert, config.key)
         self._socket = bound(config.listen)
         self._server = _EndingStreams(
             server.streams,
@@ -101,15 +118,15 @@ class HttpServer:
         self._thread: threading.Thread | None = None
 
     def measure(self, controller: Controller) -> None:
-        """Put the durations of a controller of this process into the metrics."""
-        measure(controller, self._metrics)
+        """Adds the durations of a controller of this process to the metrics; the feed works between its passes."""
+        measure(controller, self._metrics, on_begin=self._feed.pass_begins, on_end=self._feed.pass_ends)
 
     def measure_sources(self, providers: Mapping[str, Any], workload: Any) -> None:
-        """Put how long sources take to answer into the metrics."""
+        """Adds the answer times of sources to the metrics."""
         measure_sources(providers, workload, self._metrics)
 
     def start(self) -> None:
-        """Serve in a thread; returns when it does."""
+        """Starts a thread that serves; returns when the server accepts connections."""
         self._thread = threading.Thread(target=self.run, name="windlass-server", daemon=True)
         self._thread.start()
         for _ in range(int(PATIENCE * 50)):
@@ -121,7 +138,7 @@ class HttpServer:
         raise CannotListen("the server did not start; its log has the cause")
 
     def run(self) -> None:
-        """Serve until ``stop``, or until a signal in the main thread."""
+        """Serves until ``stop`` is called or the main thread gets a signal."""
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
@@ -132,7 +149,7 @@ class HttpServer:
 
 
 def _url(config: ServerConfig, made: socket.socket) -> str:
-    """Where a browser finds it."""
+    """Returns the URL for a browser."""
     if config.listen.path:
         return f"unix:{config.listen.path}"
     host = config.listen.name

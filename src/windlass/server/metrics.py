@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: gauges from the last status, counters from the records of the journal.
+"""This module exports metrics for Prometheus: gauges from the last status, counters from the journal's records.
 
 Counters are made from the journal at the start, so they do not fall with a restart. There is a series per group at
 most: from the 200th group on they are counted together.
@@ -41,15 +41,15 @@ LAUNCHED: Final = ("DEMAND", "MIN", "SPARE")
 REFUSED_FOR: Final = ("STOCKOUT", "QUOTA")
 RELEASED: Final = ("IDLE", "MANUAL")
 LOST_BY: Final = ("LOST", "PREEMPTED")
-"""Codes of counters that are there as 0 from the start."""
+"""The codes of counters that are exported as 0 from the start."""
 WHAT: Final = ("drain", "undrain", "freeze", "resume")
 SIZE_EVERY: Final = 300.0
-"""Seconds between two questions to a database for its size."""
+"""A database is asked for its size at most once in this many seconds."""
 ACCOUNTS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
 
 
 class JournalTally:
-    """Counts of the whole journal, kept up as records come."""
+    """Counts over the whole journal, updated with each new record."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -113,7 +113,7 @@ class JournalTally:
 
 
 class Metrics:
-    """The metrics of one server. A registry of its own: several servers of one process do not meet."""
+    """The metrics of one server, in a separate registry, so that a process can have several servers."""
 
     def __init__(self, feed: Feed, journal: Journal, location: str) -> None:
         self._feed, self._journal, self._location = feed, journal, location
@@ -150,11 +150,11 @@ class Metrics:
         self.streams: Callable[[], int] = lambda: 0
         self.resyncs: Callable[[], int] = lambda: 0
         self.pass_age: Callable[[], float | None] = lambda: None
-        """Seconds since the last pass of a controller in this process that leads; None: there is none."""
+        """Seconds since the last pass of a leading controller in this process; None if there is none."""
         self.registry.register(_Collector(self))
 
     def catch_up(self) -> None:
-        """Count what the journal has; later records come through ``add``."""
+        """Counts the records of the journal; ``add`` counts later ones."""
         with self._lock:
             self.tally.add(list(self._journal.read(self.tally.seq)))
 
@@ -203,7 +203,7 @@ class Metrics:
         for name, text, counts, usual in (
             ("windlass_launches", "Slices that were launched.", tally.launches, LAUNCHED),
             ("windlass_refusals", "Launches that a provider refused.", tally.refusals, REFUSED_FOR),
-            ("windlass_releases", "Slices that were given back.", tally.releases, RELEASED),
+            ("windlass_releases", "Slices that were released.", tally.releases, RELEASED),
             ("windlass_lost", "Slices that were lost.", tally.lost, LOST_BY),
         ):
             family = CounterMetricFamily(name, text, labels=["group", "code"])
@@ -215,7 +215,7 @@ class Metrics:
         for what in WHAT:
             orders.add_metric([what], tally.orders[what])
         yield orders
-        alarms = CounterMetricFamily("windlass_alarms", "Events that need a look.", labels=["kind"])
+        alarms = CounterMetricFamily("windlass_alarms", "Alarms.", labels=["kind"])
         for kind in sorted({"refused", "trouble", "mistake", *map(str, ALARMS), *tally.alarms}):
             alarms.add_metric([kind], tally.alarms[kind])
         yield alarms
@@ -228,7 +228,7 @@ class Metrics:
         yield GaugeMetricFamily("windlass_journal_bytes", "Size of the journal.", value=health[1])
 
     def _groups(self) -> list[str]:
-        """The groups of the settings: what has not happened in them yet is there as 0."""
+        """The groups of the settings; their counters are exported as 0 before the first event."""
         current = self._feed.current
         return [] if current is None else [one["name"] for one in current.document["groups"]]
 
@@ -252,7 +252,7 @@ class _Collector:
 
 
 def _folded(counts: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Counts by group and code, with those of too many groups together."""
+    """Returns counts by group and code; groups beyond the limit are summed."""
     groups = sorted({group for group, _ in counts})
     kept = set(groups[: MOST_GROUPS - 1] if len(groups) >= MOST_GROUPS else groups)
     found: dict[tuple[str, str], float] = defaultdict(float)
@@ -280,7 +280,9 @@ def _costs(accounts: Mapping[str, Account]) -> Metric:
 def _of_status(status: Mapping[str, Any]) -> Iterator[Metric]:
     leader = status["leader"]
     yield GaugeMetricFamily("windlass_leading", "Whether a controller leads.", value=int(leader["alive"]))
-    yield GaugeMetricFamily("windlass_epoch", "The epoch of the leader.", value=leader["epoch"])
+    yield GaugeMetricFamily(
+        "windlass_epoch", "The number of the leader, which grows with each change of leader.", value=leader["epoch"]
+    )
     rows = _groups(status)
     slices = GaugeMetricFamily("windlass_slices", "Slices by state.", labels=["group", "state"])
     counts = Counts((_group_of(one["group"], rows), one["state"]) for one in status["slices"])
@@ -289,9 +291,9 @@ def _of_status(status: Mapping[str, Any]) -> Iterator[Metric]:
             slices.add_metric([group, state], counts[group, state])
     yield slices
     for name, text, key in (
-        ("windlass_slices_busy", "Slices that work.", "busy"),
-        ("windlass_slices_limit", "Slices that may be had.", "max"),
-        ("windlass_group_available", "Whether one more can be had now.", "available"),
+        ("windlass_slices_busy", "Slices that run tasks.", "busy"),
+        ("windlass_slices_limit", "The largest number of slices allowed.", "max"),
+        ("windlass_group_available", "Whether one more slice can be launched now.", "available"),
         ("windlass_hourly_cost_dollars", "What the slices cost an hour.", "hourly_cost"),
     ):
         family = GaugeMetricFamily(name, text, labels=["group"])
@@ -315,7 +317,7 @@ def _of_status(status: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _groups(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows of groups for metrics, those of too many groups together."""
+    """Returns the rows of groups for metrics; groups beyond the limit are summed."""
     found: dict[str, dict[str, Any]] = {}
     many = len(status["groups"]) >= MOST_GROUPS
     for index, one in enumerate(status["groups"]):

@@ -23,25 +23,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from windlass.config.server import Webhook
-from windlass.control.report.events import EventLine, later_events
+from windlass.control.report.events import QUARANTINED, EventLine, later_events
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
 from windlass.journal import Journal, JournalError
 
 SCHEMA: Final = "windlass.notification/v1"
 QUIET: Final = 600.0
-"""Seconds in which the same alarm is counted and not sent again."""
+"""An alarm that repeats within this many seconds is counted and not sent again."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
 GIVEN_UP: Final = 24 * 3600.0
-"""Seconds after which a notification that is never taken is dropped."""
+"""A notification that is not accepted for this many seconds is dropped."""
 TIMEOUT: Final = 10.0
 MOST: Final = 1000
-"""Notifications that wait for one webhook; of more, the oldest are dropped."""
+"""At most this many notifications wait for one webhook; beyond, the oldest are dropped."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect as a failure: the new address would get no body, and its answer would look like success."""
+    """Treats a redirect as a failure: the new address would get no body, and its answer would look like success."""
 
     def redirect_request(self, *_args: Any, **_more: Any) -> None:
         return None
@@ -51,7 +51,7 @@ _OPENER: Final = urllib.request.build_opener(_NoRedirect)
 
 
 def topics(line: EventLine) -> frozenset[str]:
-    """What an event is about, in the words of ``on``; empty: it is not for a notification."""
+    """Returns the kinds of ``on`` that an event belongs to; empty if it is not for a notification."""
     found = set()
     if line.alarm:
         found.add("alarm")
@@ -60,9 +60,9 @@ def topics(line: EventLine) -> frozenset[str]:
     if line.kind == "trouble" and line.alarm:
         source = any(one == "workload" or one.startswith("provider ") for one in line.subjects)
         found.add("unknown" if source else "alarm")
-    if line.kind == "slice" and f" {State.TERMINATE_FAILED}:" in line.text:
+    if line.state == State.TERMINATE_FAILED:
         found.add("terminate_failed")
-    if "quarantined" in line.text or "breach" in line.text:
+    if line.state == QUARANTINED:
         found |= {"breach", "alarm"}
     if line.kind == "frozen":
         found.add("frozen")
@@ -70,13 +70,13 @@ def topics(line: EventLine) -> frozenset[str]:
 
 
 def sameness(line: EventLine) -> str:
-    """Equal for alarms that differ only in their numbers."""
+    """Returns a key that is equal for alarms that differ only in numbers."""
     return re.sub(r"\d+", "#", f"{line.kind} {line.code} {line.text}")
 
 
 @dataclass
 class _Waiting:
-    """A notification that must still be taken."""
+    """A notification that was not accepted yet."""
 
     body: bytes
     id: str
@@ -90,11 +90,11 @@ class _Hook:
     webhook: Webhook
     waiting: deque[_Waiting] = field(default_factory=deque)
     sent: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """When each alarm was last sent, and how often it happened since."""
+    """When each alarm was last sent, and how often it has repeated since."""
 
 
 class Notifier:
-    """Reads events and posts those that webhooks want, in a thread."""
+    """Reads events in a thread and posts those that webhooks subscribe to."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Notifier:
         self._thread = threading.Thread(target=self._run, name="windlass-notify", daemon=True)
 
     def start(self) -> None:
-        self._write_state()  # from here on nothing is missed, even if this process ends before it has sent anything
+        self._write_state()  # from here on no event is missed, even if this process ends before it sends anything
         self._thread.start()
 
     def stop(self) -> None:
@@ -132,7 +132,7 @@ class Notifier:
             self._wake.clear()
 
     def turn(self) -> None:
-        """Read what is new, and send what is due."""
+        """Reads new events, and sends the notifications that are due."""
         try:
             upto = self._journal.last_seq()
             for together in later_events(self._journal, self._seq, upto):
@@ -235,5 +235,5 @@ class Notifier:
 
 
 def signature(secret: str, stamp: str, body: bytes) -> str:
-    """What signs a notification: HMAC-SHA256 over the timestamp, a dot and the body."""
+    """Signs a notification: HMAC-SHA256 over the timestamp, a dot and the body."""
     return hmac.new(secret.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Pages, static files, health checks and metrics."""
+"""These routes serve pages, static files, health checks and metrics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TYPES: Final = {
     ".json": "application/json",
 }
 PLAIN_SCRIPTS: Final = frozenset({"retry.js", "theme.js"})
-"""Scripts of the page that are no modules."""
+"""The classic scripts of the page; all others are modules."""
 SMALL: Final = 1000
-"""Bytes below which a file is not compressed."""
+"""Smaller files are not compressed, in bytes."""
 LATE: Final = 3
-"""The last pass may be so many times the longest interval old."""
+"""The server is not ready if the last pass is older than this many times the longest interval."""
 RENEWAL: Final = 15.0
-"""Seconds that a quiet leader of another process may take longer to show itself: it does when it renews its lease."""
+"""Extra seconds for an idle leader in another process, which is seen only when it renews its lease."""
 
 
 class StaticFiles:
@@ -115,7 +115,8 @@ def add_pages(app: FastAPI, feed: Feed, metrics: Metrics, now: Callable[[], floa
 
 
 def not_ready(feed: Feed, now: float, pass_age: float | None) -> str | None:
-    """Why the server is not ready; None: it is. ``pass_age``: in seconds, if a controller in this process leads."""
+    """Returns why the server is not ready; None if it is. ``pass_age``: in seconds, if a controller in this process
+    leads."""
     current = feed.current
     if feed.problem is not None or current is None:
         return "the journal cannot be read"

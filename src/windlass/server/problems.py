@@ -1,4 +1,4 @@
-"""Errors of the API: problem+json (RFC 9457) with a sentence that says what to do."""
+"""This module defines the errors of the API: problem+json (RFC 9457) with a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 TITLES: Final = {
-    "bad-cursor": (400, "The cursor is not one of ours"),
-    "bad-time": (400, "That is no time"),
+    "bad-cursor": (400, "The cursor is not valid"),
+    "bad-time": (400, "The time is not valid"),
     "unauthenticated": (401, "A token is needed"),
     "forbidden": (403, "This role may not do that"),
     "origin-refused": (403, "Changes from this origin are refused"),
@@ -26,17 +26,17 @@ TITLES: Final = {
     "invalid": (422, "The request is not valid"),
     "rate-limited": (429, "Too many requests"),
     "too-many-streams": (503, "Too many streams"),
-    "journal-unavailable": (503, "The journal cannot be read"),
+    "journal-unavailable": (503, "The journal cannot be used"),
     "method-not-allowed": (405, "This method is not allowed here"),
     "internal": (500, "The server failed"),
 }
-"""Every problem by name: its status and title."""
+"""The status and title of every problem, by name."""
 
 MEDIA_TYPE: Final = "application/problem+json"
 
 
 class Problem(Exception):
-    """A request that cannot be answered, and what to do about it."""
+    """A request that cannot be answered, with what to do about it."""
 
     def __init__(self, name: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(detail)

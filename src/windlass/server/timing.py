@@ -1,4 +1,4 @@
-"""Durations of a controller for metrics: passes, commits to the journal, and answers of sources."""
+"""This module measures a controller for metrics: the durations of passes, commits and answers of sources."""
 
 from __future__ import annotations
 
@@ -13,20 +13,30 @@ from .metrics import Metrics
 Observe = Callable[[float], None]
 
 
-def measure(controller: Controller, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-    """Observe every pass and every commit of a controller from now on."""
+def measure(
+    controller: Controller,
+    metrics: Metrics,
+    clock: Callable[[], float] = time.monotonic,
+    on_begin: Callable[[], None] = lambda: None,
+    on_end: Callable[[], None] = lambda: None,
+) -> None:
+    """Measures every pass and every commit of a controller from now on. ``on_begin`` and ``on_end``: called before and
+    after every pass."""
     timed = _timed_async(controller.tick, metrics.pass_seconds.observe)
     finished: float | None = None  # of the last pass; None: it does not lead
 
     async def tick(*args: Any, **more: Any) -> Any:
         nonlocal finished
+        on_begin()
         try:
             done = await timed(*args, **more)
+            finished = clock()
+            return done
         except BaseException:
             finished = None
             raise
-        finished = clock()
-        return done
+        finally:
+            on_end()
 
     _replace(controller, "tick", tick)
     metrics.pass_age = lambda: None if finished is None else clock() - finished
@@ -35,7 +45,7 @@ def measure(controller: Controller, metrics: Metrics, clock: Callable[[], float]
 
 
 def measure_sources(providers: Mapping[str, Any], workload: Any, metrics: Metrics) -> None:
-    """Observe how long the workload and each provider take to answer; before a controller is made of them."""
+    """Measures the answer times of the workload and of each provider; to be called before the controller is built."""
     _replace(workload, "observe", _timed_async(workload.observe, metrics.source_seconds.labels("workload").observe))
     for name, one in providers.items():
         _replace(one, "list", _timed_async(one.list, metrics.source_seconds.labels(f"provider {name}").observe))
@@ -45,7 +55,7 @@ def _replace(owner: Any, name: str, call: Callable[..., Any]) -> None:
     try:
         setattr(owner, name, call)
     except AttributeError:
-        return  # one with slots is not measured
+        return  # an object with slots cannot be measured
 
 
 def _timed(call: Callable[..., Any], observe: Observe) -> Callable[..., Any]:

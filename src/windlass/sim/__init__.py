@@ -1,9 +1,9 @@
 """The simulator runs the production loop unchanged on a virtual clock, in a simulated world with faults.
 
-`cloud` sells simulated machines (``SimulatedProvider``) and `workload` runs jobs on them (``SimulatedWorkload``). Both
-are deterministic: the time comes from a callable, randomness from one seed (`random_source`), and faults from a list
-(`faults`). Work is placed by the planner's own fit rule. Unchanged items are returned as the same objects, so a step
-costs by what changed, not by what exists.
+`cloud` launches simulated machines (``SimulatedProvider``) and `workload` runs jobs on them (``SimulatedWorkload``).
+Both are deterministic: the time comes from a callable, randomness from one seed (`random_source`), and faults from a
+list (`faults`). Work is placed by the planner's own fit rule. Unchanged items are returned as the same objects, so the
+cost of a step grows with the changes, not with the fleet.
 
 `run` executes a script (settings, jobs, faults, a seed): an event loop on virtual time, a journal in memory or a real
 one, and a controller that can be killed before and after every write and call. `check` verifies the invariants after

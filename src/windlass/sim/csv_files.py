@@ -6,13 +6,36 @@ import csv
 import gzip
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    _Reader = csv.DictReader[str]
+else:
+    _Reader = csv.DictReader  # a generic class only from Python 3.12 on
 
 
 def csv_rows(file: Path, trouble: type[ValueError]) -> csv.DictReader[str]:
-    """The rows of a file (``.csv`` or ``.csv.gz``); one that cannot be read is ``trouble``, with its name."""
+    """A context that gives the rows of a file (``.csv`` or ``.csv.gz``); an unreadable file raises ``trouble`` with its
+    name.
+    """
     try:
         data = file.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
         raise trouble(f"{file}: cannot be read: {error}") from None
-    return csv.DictReader(io.StringIO(text))
+    rows = _Rows(io.StringIO(text.removeprefix("\ufeff"), newline=None))
+    rows.file, rows.trouble = file, trouble
+    return rows
+
+
+class _Rows(_Reader):
+    """Rows of a file. A row that is not CSV, such as one with an endless field, raises ``trouble``."""
+
+    file: Path
+    trouble: type[ValueError]
+
+    def __next__(self) -> dict[str | Any, str | Any]:
+        try:
+            return super().__next__()
+        except csv.Error as error:
+            raise self.trouble(f"{self.file}: line {self.line_num + 1} cannot be read: {error}") from None

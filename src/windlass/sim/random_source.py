@@ -20,11 +20,11 @@ class RandomSource:
         return rate >= 1 or (rate > 0 and self._dice(*name).random() < rate)
 
     def around(self, median: float, sigma: float, *name: object) -> float:
-        """Log-normal: most near the median, a few much later. ``sigma`` 0 is always the median."""
+        """Draw from a log-normal: most values near the median, a few much larger. ``sigma`` 0: always the median."""
         return median * math.exp(sigma * self._dice(*name).gauss(0, 1)) if sigma else median
 
     def wait(self, mean: float, *name: object) -> float:
-        """Until something that comes at a steady rate."""
+        """Draw the time until the next event of a constant rate."""
         return -mean * math.log(1 - self._dice(*name).random())
 
     def pick(self, count: int, *name: object) -> int:

@@ -12,7 +12,7 @@ E = TypeVar("E", bound=Exception)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, on an event loop of its own."""
+    """Run a coroutine on a new event loop and return its result."""
     return asyncio.run(coroutine)
 
 
@@ -21,27 +21,30 @@ async def a_moment() -> None:
 
 
 async def eventually(
-    look: Callable[[], Awaitable[T]],
+    read: Callable[[], Awaitable[T]],
     wanted: Callable[[T], object] = bool,
     *,
     within: float = 60.0,
     pass_time: Callable[[], Awaitable[None]] = a_moment,
 ) -> T:
-    """What ``look`` gives, as soon as it is ``wanted``. An ``AssertionError`` with the last sight after ``within``."""
+    """Poll ``read`` until its value is ``wanted`` and return the value.
+
+    Raises ``AssertionError`` with the last value after ``within`` seconds.
+    """
     deadline = time.monotonic() + within
     while True:
-        seen = await look()
+        seen = await read()
         if wanted(seen):
             return seen
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:g} s; last seen: {seen!r}")
+            raise AssertionError(f"not within {within:g} s; last value: {seen!r}")
         await pass_time()
 
 
 async def refusal_of(call: Awaitable[object], kind: type[E]) -> E:
-    """The error of this kind with which a call is refused; any other goes through, and no error at all is one too."""
+    """Return the error of this kind that a call raises. Other errors propagate; no error is an ``AssertionError``."""
     try:
         await call
     except kind as error:
         return error
-    raise AssertionError(f"it was not refused with {kind.__name__}")
+    raise AssertionError(f"the call did not raise {kind.__name__}")

@@ -1,18 +1,18 @@
 """FakeEngine runs calls in the pool's own event loop, without processes, for quick tests and virtual time.
 
-It keeps the whole contract of an engine, and adds hands for a test:
+It implements the whole contract of an engine, and adds actions for tests:
 
-    engine = FakeEngine(seconds=lambda call: 3.0)  # how long each item of a call takes, by the loop's clock; 0 if none
+    engine = FakeEngine(seconds=lambda call: 3.0)  # the duration of each item of a call by the loop's clock; default 0
     join = engine.join("n-1", slots=2)
     engine.arrive(join)          # the host runs its join command: the node joins (after ``join_seconds``)
     engine.hold_joins = True     # no node joins until ``release_joins()``
     engine.hold(call_id)         # this call begins, and does not end until ``release(call_id)``
     engine.lose("n-1")           # the host is gone, as after kill -9
-    engine.crash(call_id)        # the process of its slot dies under it
-    engine.silence("n-1")        # the host hangs; ``wake("n-1")`` ends that
+    engine.crash(call_id)        # the process of its slot dies
+    engine.silence("n-1")        # the host hangs until ``wake("n-1")``
 
-The function of an item runs when the item begins, or when its call is released; its end is reported when its seconds
-are over. So a function that blocks blocks the loop.
+The function of an item runs when the item begins, or when its call is released; its end is reported after its
+duration. A function that blocks blocks the loop.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from windlass.workloads.protocol import Join
 Ts = TypeVarTuple("Ts")
 
 PROGRAM: Final = "windlass-fake-node"
-"""The command of a join, which no host can run: ``arrive`` understands it."""
+"""The command of a join. No host can run it; ``arrive`` accepts it."""
 
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A call that has a slot."""
+    """A call with a slot."""
 
     call: Call
     limit: int
-    """Items that it may run."""
+    """The number of items that it may run."""
     delivered: int = 0
     result: bytes = b""
     """Of the item that runs."""
     timer: asyncio.Handle | None = None
-    """Until the end of its item is reported; None while it is held."""
+    """The timer that reports the end of its item; None while the call is held."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +59,7 @@ class _FakeSlot:
 
 @dataclass(frozen=True, slots=True)
 class _EventSink:
-    """Passes on what happens in a call, a moment later: what the listener itself prints must not be caught."""
+    """Reports events of a call in the next loop iteration, so that the listener's own output is not captured."""
 
     listener: Listener
     call: str
@@ -74,7 +74,7 @@ class _EventSink:
 
 
 class FakeEngine:
-    """Carries calls nowhere: it runs them itself."""
+    """Runs calls itself, in the event loop."""
 
     def __init__(
         self,
@@ -83,19 +83,19 @@ class FakeEngine:
         join_seconds: float = 0.0,
         python: str = platform.python_version(),
     ) -> None:
-        """``python``: the version that nodes say they have."""
+        """``python``: the Python version that nodes report."""
         self.hold_joins = False
         self.joining: list[str] = []
-        """Nodes that have arrived and not joined yet."""
+        """The nodes that have arrived and not joined yet."""
         self._seconds, self._join_seconds, self._python = seconds, join_seconds, python
         self._listener: Listener | None = None
         self._closed = False
         self._nodes: dict[str, list[_FakeSlot]] = {}
         self._arrivals: dict[str, int] = {}
-        """Slots of every node that has arrived."""
+        """The slots of every node that has arrived."""
         self._held: set[str] = set()
         self._silent: dict[str, list[tuple[Callable[..., object], tuple[Any, ...]]]] = {}
-        """Nodes that hang, and what they will say when they wake up."""
+        """The nodes that hang, and the events that they will report when they wake up."""
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
@@ -144,10 +144,10 @@ class FakeEngine:
             self._leave(node, "the engine was closed")
         self._closed = True
 
-    # -- the hands of a test ----------------------------------------------------------------------------------------
+    # -- actions for tests ------------------------------------------------------------------------------------------
 
     def arrive(self, join: Join) -> None:
-        """A host runs its join command."""
+        """Let a host run its join command."""
         program, node, slots = join.command
         if program != PROGRAM:
             raise EngineError(f"{program} is not the command of a node of this engine")
@@ -157,13 +157,13 @@ class FakeEngine:
             asyncio.get_running_loop().call_later(self._join_seconds, self._joined, node)
 
     def release_joins(self) -> None:
-        """Nodes that were held join."""
+        """Let the held nodes join."""
         self.hold_joins = False
         for node in list(self.joining):
             self._soon(self._joined, node)
 
     def hold(self, call: str) -> None:
-        """This call, whenever it begins, does not end until it is released."""
+        """Keep a call from ending, whenever it begins, until it is released."""
         self._held.add(call)
 
     def release(self, call: str) -> None:
@@ -173,18 +173,18 @@ class FakeEngine:
             self._soon(self._perform, found, found.running)
 
     def crash(self, call: str, why: str = "the process of its slot ended with code 1") -> None:
-        """The process of its slot dies, and is there again at once; the node stays."""
+        """Kill the process of the call's slot and start it again at once; the node stays."""
         found = self._find(call)
         if found is not None and found.running is not None and found.running.call.id == call:
             self._end_slot(found, CallOutcome("crashed", detail=why, began=True))
 
     def silence(self, node: str, seconds: float = 5.0) -> None:
-        """The host hangs: it sends no heartbeats."""
+        """Make the host hang: it sends no heartbeats."""
         self._silent[node] = []
         self._soon(self._events.on_node_silent, node, seconds)
 
     def wake(self, node: str) -> None:
-        """The host goes on, and says what it had to say."""
+        """Let the host continue and report its delayed events."""
         late = self._silent.pop(node, [])
         if node in self._nodes:
             self._events.on_node_heard(node)
@@ -198,21 +198,21 @@ class FakeEngine:
         self._events.on_engine_up()
 
     def be_lost(self, why: str = "its scheduler died") -> None:
-        """The engine dies and does not come back; its nodes die with it."""
+        """Kill the engine with its nodes; it does not restart."""
         self._events.on_engine_lost(why)
         for node in list(self._nodes):
             self._leave(node, why)
 
     def lose(self, node: str, why: str = "its host died") -> None:
-        """The host is gone, with all that ran there; also one that has not joined yet."""
+        """Kill the host with all of its calls, also before it has joined."""
         if node in self.joining:
             self.joining.remove(node)
         self._soon(self._leave, node, why)
 
-    # -- how it goes ------------------------------------------------------------------------------------------------
+    # -- execution --------------------------------------------------------------------------------------------------
 
     def _soon(self, step: Callable[[*Ts], object], *args: *Ts) -> None:
-        """Never from within a call of the pool's: an engine that answers before it returns hides mistakes."""
+        """Run a step later, never within the pool's own call: a real engine does not answer before it returns."""
         asyncio.get_running_loop().call_soon(step, *args)
 
     @property
@@ -229,7 +229,7 @@ class FakeEngine:
             self._events.on_node_joined(NodeFacts(node, slots, self._python, "127.0.0.1"))
 
     def _say(self, node: str, step: Callable[[*Ts], object], *words: *Ts) -> None:
-        """Tell the listener something about a node, unless it hangs or is gone."""
+        """Report an event of a node to the listener, unless the node hangs or is gone."""
         if node in self._silent:
             self._silent[node].append((step, words))
         elif node in self._nodes:
@@ -273,12 +273,12 @@ class FakeEngine:
         running.timer = loop.call_later(self._item_seconds(call, running.delivered), self._finish, slot, running)
 
     def _item_seconds(self, call: Call, item: int) -> float:
-        """Override for items that take different times."""
+        """Return the duration of an item; override it for different durations."""
         del item
         return self._seconds(call)
 
     def _finish(self, slot: _FakeSlot, running: _Running) -> None:
-        """Its item has ended."""
+        """Report the end of the call's item."""
         call, running.timer = running.call, None
         took = self._item_seconds(call, running.delivered)
         running.delivered += 1
@@ -292,7 +292,7 @@ class FakeEngine:
         self._turn(call.node, call.slot)
 
     def _end_slot(self, slot: _FakeSlot, outcome: CallOutcome) -> None:
-        """The process of a slot is gone, and another one is there."""
+        """Replace the process of a slot."""
         running = self._clear(slot)
         if running is not None:
             self._end_soon(running.call, outcome)

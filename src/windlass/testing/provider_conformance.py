@@ -1,7 +1,7 @@
-"""This suite tests what every provider must do: inherit, say how to get a provider, run pytest.
+"""This suite tests the contract of a provider: inherit it, define ``provider``, run pytest.
 
-Only ``provider`` must be given. Everything else has a default that suits many, and can be overridden. Whatever a test
-launches it ends again, also when it fails.
+Only ``provider`` must be defined. All other methods and settings have defaults and can be overridden. Each test ends
+the slices that it has launched, also when it fails.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from windlass.providers.protocol import (
 from .eventually import a_moment, eventually, refusal_of, run
 
 EPOCH = 7
-"""Not the first one, so that there is a lower one to refuse."""
+"""Not the first epoch, so that there is a lower one to refuse."""
 
 
 class ProviderConformance:
-    """Inherit as ``TestSomething`` and give ``provider``."""
+    """Inherit as ``TestSomething`` and define ``provider``."""
 
     patience: float = 20.0
-    """Seconds within which the provider must show what it was asked to do."""
+    """The time limit in seconds for a state to appear in the list."""
     most_hosts: int = 3
-    """Hosts of the largest slice that is tried; 1 if the provider sells single nodes only."""
+    """The number of hosts of the largest slice; 1 if the provider has single nodes only."""
     fences: bool = True
-    """Whether it keeps the highest epoch. One that cannot is to say so in its documentation."""
+    """Whether it stores the highest epoch. A provider that cannot must say so in its documentation."""
     burst: int = 20
-    """Launches at once."""
+    """The number of launches at once."""
     cluster = ClusterIdentity("conformance", "c0ffee0001")
-    """For whom the provider works in the tests."""
+    """The cluster of the tests."""
     shared: bool = True
-    """Whether two clusters can use one account. Only an account that can never be shared says False."""
+    """Whether two clusters can use one account. False only if an account can never be shared."""
 
-    # -- what to give -----------------------------------------------------------------------------------------------
+    # -- to define or override --------------------------------------------------------------------------------------
 
     def provider(self) -> Provider:
-        """A provider. Called again in the same test it must reach the same account, as after a restart."""
-        raise NotImplementedError("give a provider() that returns the provider under test")
+        """Return a provider. A second call in one test must use the same account, as after a restart."""
+        raise NotImplementedError("define provider(), which returns the provider under test")
 
     def onlooker(self) -> Provider:
-        """A provider on the same account that only looks, as for a plan of what is live. Default: one like the others.
+        """Return a read-only provider on the same account, as ``plan --live`` uses it. By default an ordinary one.
 
-        For a provider whose list repairs what was left undone: one that does not.
+        Override it for a provider whose ``list`` repairs something, unless it is read-only.
         """
         return self.provider()
 
@@ -69,29 +69,29 @@ class ProviderConformance:
         group: str = "conformance",
         settings: Mapping[str, Any] | None = None,
     ) -> LaunchOrder:
-        """A good order for a slice that lives until it is ended."""
+        """Return a valid order for a slice that runs until it is ended."""
         host = HostOrder(("sleep", "3600"), {"WINDLASS_CONFORMANCE": "1"})
         return LaunchOrder(
             slice_id, group, (host,) * hosts, amounts({"cpu": 1000}), settings=settings or {}, cluster=self.cluster
         )
 
     def bad_order(self, slice_id: str) -> LaunchOrder:
-        """An order that can never be carried out."""
+        """Return an order that can never succeed."""
         return LaunchOrder(slice_id, "conformance", (), (), cluster=self.cluster)
 
     async def pass_time(self) -> None:
-        """Let some time pass between two looks. One with a virtual clock turns it here."""
+        """Let some time pass between two polls. Override it to advance a virtual clock."""
         await a_moment()
 
     async def make_foreign(self) -> bool:
-        """Make something beside our slices that is not ours; False if there is no such thing."""
+        """Create something in the account that is not ours; return False if that is impossible."""
         return False
 
     async def leftovers(self, slice_id: str) -> Sequence[object]:  # noqa: ARG002  # for those who override it
-        """Whatever of a slice is still there, besides what the list shows: processes, files, disks."""
+        """Return what is left of a slice and not in the list: processes, files, disks."""
         return ()
 
-    # -- how the tests look and wait --------------------------------------------------------------------------------
+    # -- polling ----------------------------------------------------------------------------------------------------
 
     def _bound(self, provider: Provider | None = None, cluster: ClusterIdentity | None = None) -> Provider:
         provider = provider or self.provider()
@@ -120,13 +120,13 @@ class ProviderConformance:
         return found[0] if found else None
 
     async def _listed(self, provider: Provider) -> Sequence[Instance]:
-        """What the list shows, without what has ended: a provider may still show that."""
+        """Return the list without ended slices, which a provider may still show."""
         return [one for one in await provider.list() if one.state != "ended"]
 
     async def _until(self, provider: Provider, slice_id: str, state: str | None) -> Instance | None:
-        """Wait until the list shows a slice in a state; None: until it shows it no more."""
+        """Wait until the list shows a slice in a state; None: until the slice is gone from the list."""
 
-        async def look() -> Instance | None:
+        async def read() -> Instance | None:
             return await self._shown(provider, slice_id)
 
         def wanted(seen: Instance | None) -> bool:
@@ -134,7 +134,7 @@ class ProviderConformance:
                 return state is None and (seen is None or seen.state == "ended")
             return seen.state == state and not seen.phase
 
-        return await eventually(look, wanted, within=self.patience, pass_time=self.pass_time)
+        return await eventually(read, wanted, within=self.patience, pass_time=self.pass_time)
 
     async def _up(self, provider: Provider, slice_id: str, hosts: int = 1) -> Instance:
         await provider.launch(self.order(slice_id, hosts), EPOCH)
@@ -173,7 +173,7 @@ class ProviderConformance:
                     assert shown.state == "pending"
                     await self.pass_time()
                     now = await self._shown(provider, "c-1")
-                    assert now is not None, "a slice that was listed vanished while it came up"
+                    assert now is not None, "a listed slice vanished while it started"
                     shown = now
                 assert [host.running for host in shown.hosts] == [True]
                 await self._gone(provider, "c-1")

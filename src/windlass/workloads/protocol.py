@@ -1,10 +1,10 @@
 """The contract of a workload says what it reports, and defines the fence that keeps running work alive.
 
-A workload knows what waits, which nodes have joined and what runs where. It never buys. To release a slice the
-controller raises a fence in three steps: ``cordon`` with an epoch number (no new work from now on), the workload's
-acknowledgement for that very epoch (nothing new comes; so many tasks still run), and only when an acknowledgement says
-that nothing runs is the slice ended. Work that lands in between voids the acknowledgement: the workload answers with
-what is true now, or not at all.
+A workload knows what waits, which nodes have joined and what runs where. It never buys. The controller releases a slice
+in three steps. It calls ``cordon`` with an epoch number: no new work from now on. The workload acknowledges the cordon
+for this epoch, with the number of tasks that still run. The controller ends the slice only after an acknowledgement
+with no running tasks. Work that is placed there in between voids the acknowledgement: the workload then reports the
+new number, or nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WorkloadError(Exception):
     """The workload could not be asked; what it would have said is unknown, never zero."""
 
     brief: bool = False
-    """Too short yet to be called trouble: nothing shrinks, and nothing is said."""
+    """Too short to be reported as a problem: nothing shrinks, and no message is printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class WorkNode:
     activity: str = ""
     """What keeps the node busy, in the words of the workload; empty: it does not say."""
     lost: str = ""
-    """Why the node can do no work any more although its machine may run; empty: it can. Its slice is lost."""
+    """Why the node can no longer do work although its machine may run; its slice is lost. Empty if it can."""
     marked_until: float | None = None
     """The time of release that the node itself carries, for a controller that has lost its journal."""
     leaving: str = ""
@@ -60,14 +60,14 @@ class WorkNode:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The workload's word about one cordoned slice."""
+    """The workload's statement about one cordoned slice."""
 
     slice_id: str
     epoch: int
     running: int
     """Tasks that still run there. 0 is the certificate without which no slice is ended."""
     final: bool = False
-    """The cordon cannot be taken back: the slice offers nothing any more, whatever waits."""
+    """The cordon cannot be undone: the slice offers nothing any more, whatever waits."""
     refused: str = ""
     """Why the workload did not cordon the slice: work has come meanwhile. Empty: it did. With a refusal ``running``
     says nothing."""
@@ -180,7 +180,10 @@ class Workload(Protocol):
     """Runs the work."""
 
     async def observe(self) -> WorkloadView:
-        """All of it at one instant. Raises ``WorkloadError`` when it cannot be had whole; never a part of it."""
+        """Return its demand, nodes and acknowledgements at one instant.
+
+        Raises ``WorkloadError`` if any part is unknown; it never returns only a part.
+        """
         ...
 
     async def changed(self) -> None:
@@ -205,7 +208,7 @@ class Workload(Protocol):
         ...
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
-        """Let what runs there come to its end; with ``evict`` end it. Idempotent."""
+        """Wait for the work that runs there; with ``evict``, end it. Idempotent."""
         ...
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
@@ -213,7 +216,7 @@ class Workload(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections. Work goes on."""
+        """Close connections. Work keeps running."""
         ...
 
 
@@ -224,3 +227,65 @@ class GroupAwareWorkload(Protocol):
     def regroup(self, groups: Iterable[Group]) -> None:
         """Learn the groups that it runs on from now on. Called before the first use and after a reload."""
         ...
+
+
+@runtime_checkable
+class FinalFenceWorkload(Protocol):
+    """An optional part of the contract, for a workload that may be unable to lift a cordon."""
+
+    final_fences: bool
+    """Whether an accepted drain cannot be undone. Then a slice is cordoned only to be ended."""
+
+
+@runtime_checkable
+class PromptWorkload(Protocol):
+    """An optional part of the contract, for a workload that answers each observation quickly."""
+
+    answers_promptly: bool
+    """Whether a call that takes much longer than the one before means that the workload does not answer."""
+
+
+@runtime_checkable
+class PacedWorkload(Protocol):
+    """An optional part of the contract, for a workload whose hosts hinder each other while they start."""
+
+    @property
+    def starts_per_machine(self) -> int:
+        """How many hosts may start at the same time on one computer."""
+        ...
+
+
+@runtime_checkable
+class PlaceAwareWorkload(Protocol):
+    """An optional part of the contract, for a workload that must know which hosts run on its own computer."""
+
+    def run_here(self, groups: Iterable[str]) -> None:
+        """Set the groups whose hosts are processes of this computer. Called before the first use and after a reload."""
+        ...
+
+
+@runtime_checkable
+class DrainLimitedWorkload(Protocol):
+    """An optional part of the contract, for a workload that passes the time limit of a drain on."""
+
+    def limit_drains(self, seconds: float | None) -> None:
+        """Set after how many seconds work on a drained slice is evicted; None: never."""
+        ...
+
+
+@runtime_checkable
+class ElectedWorkload(Protocol):
+    """An optional part of the contract, for a workload that elects the controller itself."""
+
+    election: Any
+    """The lease, with ``acquire``, ``lost`` and ``release``; None: the lease of the journal is enough."""
+    health: Any
+    """The health server with ``start``; None: there is none."""
+
+
+@runtime_checkable
+class NodeNamingProvider(Protocol):
+    """An optional part of a provider's contract, for machines that join the workload under names of their own."""
+
+    names: Mapping[str, str]
+    """``SLICE/HOST`` by the name under which the host joins, as last listed."""

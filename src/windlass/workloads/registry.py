@@ -26,8 +26,8 @@ class WorkloadContext:
     """The providers of the configuration, by name."""
     snapshot: Snapshot
     """The groups and limits of the configuration, without facts."""
-    look_only: bool
-    """True: built for ``plan --live`` or ``doctor`` beside a running controller; looking must change nothing."""
+    read_only: bool
+    """True: built for ``plan --live`` or ``doctor`` beside a running controller; it must only observe."""
     now: Callable[[], float]
 
 
@@ -43,7 +43,7 @@ class WorkloadType:
     """One sentence for the reference."""
     section: Section
     build: Callable[[Mapping[str, Any], WorkloadContext], Workload] | None
-    """None: a configuration of this type is only for looking at it; its controller runs elsewhere."""
+    """None: a configuration of this type is only for reading the state; its controller runs elsewhere."""
     runs_on: frozenset[str]
     """The provider types on whose machines it can run."""
     check: Callable[[Mapping[str, Any], Sequence[Group]], list[str]] = _nothing_wrong

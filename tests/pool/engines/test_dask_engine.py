@@ -30,7 +30,7 @@ from windlass.pool.transport.serialization import (
 )
 from windlass.pool.transport.tls import make_credentials
 from windlass.testing.engine.conformance import EngineConformance
-from windlass.testing.engine.fixture import Heard, ProcessStage
+from windlass.testing.engine.fixture import ProcessStage, RecordingListener
 from windlass.testing.eventually import eventually, run
 
 from .listening import addresses, answers_http
@@ -51,12 +51,12 @@ class Pool:
     """An engine with nodes of one slot or more, and calls on them."""
 
     def __init__(self, stage):
-        self.stage, self.engine, self.heard = stage, stage.engine, Heard()
+        self.stage, self.engine, self.events = stage, stage.engine, RecordingListener()
         self._number = 0
 
     async def node(self, name, slots=1):
         await self.stage.host(name, self.engine.join(name, slots))
-        await self.heard.until(lambda: self.heard.of(name), PATIENCE)
+        await self.events.until(lambda: self.events.of(name), PATIENCE)
 
     def run(self, node, function, *args, slot=0):
         self._number += 1
@@ -65,26 +65,26 @@ class Pool:
         return call
 
     async def began(self, call):
-        await self.heard.until(lambda: self.heard.of(call), PATIENCE)
+        await self.events.until(lambda: self.events.of(call), PATIENCE)
 
     async def ended(self, call):
-        await self.heard.until(lambda: self.heard.outcomes(call), PATIENCE)
-        return self.heard.outcomes(call)[0]
+        await self.events.until(lambda: self.events.outcomes(call), PATIENCE)
+        return self.events.outcomes(call)[0]
 
     async def value(self, node, function, *args, slot=0):
         call = self.run(node, function, *args, slot=slot)
         outcome = await self.ended(call)
         assert outcome.ending == "done", outcome.detail
-        return result_of(unpack_results(self.heard.results(call))[0]).value()
+        return result_of(unpack_results(self.events.results(call))[0]).value()
 
 
 @asynccontextmanager
 async def pool(store=None, **about):
     stage = ProcessStage(lambda: DaskEngine(**about))
     one = Pool(stage)
-    one.heard.store = store
+    one.events.store = store
     try:
-        await stage.engine.start(one.heard)
+        await stage.engine.start(one.events)
         yield one
     finally:
         await stage.engine.close()
@@ -175,7 +175,7 @@ async def scheduler_of(one):
     return scheduler
 
 
-def test_a_scheduler_that_dies_is_started_again_and_calls_go_on(tmp_path):
+def test_a_scheduler_that_dies_is_restarted_and_calls_continue(tmp_path):
     go = tmp_path / "go"
 
     def until_go(value):
@@ -190,11 +190,11 @@ def test_a_scheduler_that_dies_is_started_again_and_calls_go_on(tmp_path):
             for call in running:
                 await one.began(call)
             os.kill(await scheduler_of(one), signal.SIGKILL)
-            await one.heard.until(lambda: ("engine", "up") in one.heard.words, PATIENCE)
+            await one.events.until(lambda: ("engine", "up") in one.events.all, PATIENCE)
             behind = one.run("n", len, "third", slot=0)
             go.touch()
             assert [(await one.ended(call)).ending for call in (*running, behind)] == ["done"] * 3
-            assert [words[0] for words in one.heard.of("n")] == ["joined"]
+            assert [event[0] for event in one.events.of("n")] == ["joined"]
             await one.node("late")
             assert await one.value("late", lambda: 1) == 1
 
@@ -217,11 +217,11 @@ def test_what_ends_while_there_is_no_scheduler_is_reported_once_when_there_is_on
             for _ in range(2):
                 os.kill(await scheduler_of(one), signal.SIGKILL)
                 go.touch()
-                count = len(one.heard.of("up"))
-                await one.heard.until(lambda count=count: len(one.heard.of("up")) > count, PATIENCE)
+                count = len(one.events.of("up"))
+                await one.events.until(lambda count=count: len(one.events.of("up")) > count, PATIENCE)
             assert (await one.ended(call)).ending == "done"
             assert await one.value("n", lambda: 1) == 1
-            assert len(one.heard.outcomes(call)) == 1
+            assert len(one.events.outcomes(call)) == 1
 
     run(test())
 
@@ -235,9 +235,9 @@ def test_a_scheduler_that_cannot_be_started_again_loses_the_engine(monkeypatch):
             pid = await scheduler_of(one)
             monkeypatch.setattr(dask_engine, "_RESTARTS", 0)
             os.kill(pid, signal.SIGKILL)
-            await one.heard.until(lambda: one.heard.of("n")[-1][0] == "left", PATIENCE)
-            assert [outcome.ending for outcome in one.heard.outcomes(call)] == ["lost"]
-            assert one.heard.of("lost")[0][:2] == ("engine", "lost")
+            await one.events.until(lambda: one.events.of("n")[-1][0] == "left", PATIENCE)
+            assert [outcome.ending for outcome in one.events.outcomes(call)] == ["lost"]
+            assert one.events.of("lost")[0][:2] == ("engine", "lost")
             assert (await one.ended(one.run("n", time.sleep, 0))).ending == "lost"
 
     run(test())
@@ -259,7 +259,7 @@ def test_a_stranger_is_not_let_in():
             with pytest.raises(OSError, match=r".+"):
                 await intrude(order.scheduler, security_of(stranger))
             await one.node("n")
-            assert one.heard.of("evil") == []
+            assert one.events.of("evil") == []
 
     run(test())
 
@@ -326,7 +326,7 @@ def test_an_address_that_cannot_be_bound_is_reported_when_the_engine_starts():
     async def test():
         engine = DaskEngine(host="192.0.2.1")
         with pytest.raises(EngineError, match="did not start"):
-            await engine.start(Heard())
+            await engine.start(RecordingListener())
 
     run(test())
 
@@ -370,7 +370,7 @@ def test_a_value_that_is_on_another_machine_is_fetched_once_for_all_slots(store)
             assert store.asked == [name]
             outcome = one.run("n", sum, Shared("never", "/nowhere/else"))
             await one.ended(outcome)
-            (output,) = unpack_results(one.heard.results(outcome))
+            (output,) = unpack_results(one.events.results(outcome))
             assert "not there any more" in str(result_of(output).error())
 
     run(test())
@@ -401,7 +401,7 @@ def test_large_results_of_another_machine_come_as_files_and_nothing_stays_there_
             finally:
                 os.kill(scheduler, signal.SIGCONT)
             assert (await one.ended("c1")).ending == "done"
-            values = [result_of(output).value() for output in unpack_results(one.heard.results("c1"))]
+            values = [result_of(output).value() for output in unpack_results(one.events.results("c1"))]
             assert values == [bytes(6 << 20) + bytes([number]) for number in range(3)]
             assert not await results_in(store, 1), "a file goes when its result is read"
             kept = stores_of(link)

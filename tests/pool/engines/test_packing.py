@@ -230,7 +230,7 @@ def test_what_would_end_the_program_here_is_another_exception_for_the_caller(kin
     assert kind.__name__ in str(result.error())
 
 
-def test_a_line_without_end_comes_in_pieces():
+def test_a_line_without_end_is_sent_in_pieces():
     _, ear = ran(lambda: print("x" * (2 * LONGEST_LINE + 5), end=""))
     assert [len(line) for _, _, line in ear.lines] == [LONGEST_LINE, LONGEST_LINE, 5]
 

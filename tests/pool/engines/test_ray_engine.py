@@ -7,8 +7,8 @@ import pytest
 
 from windlass.pool.engines.protocol import EngineError
 from windlass.testing.engine.conformance import EngineConformance
-from windlass.testing.engine.fixture import Heard, ProcessStage
-from windlass.testing.engine.run_case import Play
+from windlass.testing.engine.fixture import ProcessStage, RecordingListener
+from windlass.testing.engine.run_case import CaseRun
 from windlass.testing.eventually import eventually, run
 
 from .listening import addresses
@@ -38,19 +38,19 @@ class TestRayEngine(EngineConformance):
 def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
     async def test():
         stage = ProcessStage(lambda: RayEngine(object_store=SMALL))
-        heard = Heard()
-        play = Play(stage, heard, PATIENCE)
+        events = RecordingListener()
+        case = CaseRun(stage, events, PATIENCE)
         try:
-            await stage.engine.start(heard)
-            node = await play.node()
-            call = play.hold(node)
-            await play.until_began(call)
+            await stage.engine.start(events)
+            node = await case.node()
+            call = case.hold(node)
+            await case.until_began(call)
             hub = [pid for pid, command in await stage.leftovers() if "ray.driver" in command]
             os.kill(min(hub), signal.SIGKILL)  # the other one is its guard
-            await play.until_left(node)
-            assert [outcome.ending for outcome in heard.outcomes(call)] == ["lost"]
-            assert heard.of("lost")[0][:2] == ("engine", "lost")
-            assert (await play.outcome(play.run(node, len, "late"))).ending == "lost"
+            await case.until_left(node)
+            assert [outcome.ending for outcome in events.outcomes(call)] == ["lost"]
+            assert events.of("lost")[0][:2] == ("engine", "lost")
+            assert (await case.outcome(case.run(node, len, "late"))).ending == "lost"
             await eventually(stage.leftovers, lambda left: not left, within=PATIENCE)
         finally:
             await stage.engine.close()
@@ -62,20 +62,20 @@ def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
 def test_it_listens_on_the_loopback_address_alone_and_a_slot_that_is_stopped_is_started_again():
     async def test():
         stage = ProcessStage(lambda: RayEngine(object_store=SMALL, unhealthy_timeout=2.0))
-        heard = Heard()
-        play = Play(stage, heard, PATIENCE)
+        events = RecordingListener()
+        case = CaseRun(stage, events, PATIENCE)
         try:
-            await stage.engine.start(heard)
-            node = await play.node()
-            pid = await play.value(node, os.getpid)
+            await stage.engine.start(events)
+            node = await case.node()
+            pid = await case.value(node, os.getpid)
             found = addresses(pid for pid, _ in await stage.leftovers())
             assert found
             assert {host for host, _ in found} == {"127.0.0.1"}, "Ray listens where other machines reach it"
-            call = play.hold(node)
-            await play.until_began(call)
+            call = case.hold(node)
+            await case.until_began(call)
             os.kill(pid, signal.SIGSTOP)
-            assert (await play.outcome(call)).ending == "crashed"
-            assert await play.value(node, os.getpid) != pid
+            assert (await case.outcome(call)).ending == "crashed"
+            assert await case.value(node, os.getpid) != pid
         finally:
             await stage.engine.close()
             await stage.break_off()

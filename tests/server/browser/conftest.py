@@ -20,9 +20,12 @@ import pytest
 
 CONFIG = """
 cluster: {{max_hourly_cost: 12.00}}
+families: {{fpga: {{max: 2}}}}
 groups:
   big: {{resources: {{cpu: 8, gpu: 1}}, max: 1, price: 3.67, scale_down: {{idle_timeout: 5m}}}}
   small: {{resources: {{cpu: 4}}, max: 3, min: 2, price: 0.17, scale_down: {{idle_timeout: 5m}}}}
+  fpga/spot: {{family: fpga, resources: {{cpu: 2, fpga: 1}}, price: 1.10, preemptible: true}}
+  fpga/on-demand: {{family: fpga, resources: {{cpu: 2, fpga: 1}}, price: 3.20}}
 providers: {{local: {{type: local}}}}
 workload: {{type: queue}}
 policy: {{evaluation_interval: {{max: 1s}}}}

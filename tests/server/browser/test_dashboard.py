@@ -112,6 +112,13 @@ def test_why_opens_for_a_machine_a_job_and_a_group_by_click_and_by_key(operator)
     eventually(lambda: panel.count() and panel.get_attribute("data-kind") == "slice")
     steps = [one.get_attribute("data-state") for one in operator.get_by_test_id("why-life-step").all()]
     assert steps[:2] in (["queued", "requesting"], ["requesting", "booting"])
+
+    operator.page.keyboard.press("Escape")  # the closing panel does not take the focus out of the search
+    operator.page.keyboard.press("/")
+    operator.page.keyboard.type("big")
+    operator.page.locator(".found a").first.wait_for()
+    operator.page.keyboard.press("Enter")
+    eventually(lambda: panel.count() and panel.get_attribute("data-subject") == "big")
     assert operator.errors == []
 
 
@@ -155,6 +162,37 @@ def test_freeze_and_resume_by_button(operator):
     eventually(lambda: not card.get_attribute("data-frozen"))
 
 
+def test_a_family_is_one_row_with_its_offers_inside_and_is_frozen_by_its_name(operator):
+    operator.see("/", "groups-table")
+    row = operator.page.locator('[data-testid=family-row][data-family="fpga"]')
+    row.wait_for()
+    assert (row.get_attribute("data-groups"), row.get_attribute("data-max")) == ("2", "2")
+    inside = row.get_by_test_id("group-row")
+    assert not inside.first.is_visible()
+    row.locator("summary").click()
+    eventually(lambda: inside.first.is_visible())
+    assert {one.get_attribute("data-group") for one in inside.all()} == {"fpga/spot", "fpga/on-demand"}
+
+    row.focus()
+    operator.page.keyboard.press("w")
+    panel = operator.get_by_test_id("why-panel")
+    eventually(lambda: panel.count() and panel.get_attribute("data-kind") == "family")
+    offers = operator.get_by_test_id("why-groups").get_by_test_id("blocker").all()
+    assert [one.get_attribute("data-group") for one in offers] == ["fpga/spot", "fpga/on-demand"]
+    operator.page.keyboard.press("Escape")
+
+    operator.see("/groups", "page-groups")
+    row.get_by_test_id("command-freeze").click()
+    assert "Freeze fpga?" in operator.get_by_test_id("confirm-text").inner_text()
+    operator.get_by_test_id("confirm-yes").click()
+    eventually(lambda: row.get_attribute("data-frozen"))
+    assert all(one.get_attribute("data-frozen") and one.get_attribute("data-next") == "FROZEN" for one in inside.all())
+    row.get_by_test_id("command-resume").click()
+    operator.get_by_test_id("confirm-yes").click()
+    eventually(lambda: not row.get_attribute("data-frozen"))
+    assert operator.errors == []
+
+
 def test_a_viewer_sees_no_button_and_is_refused(viewer):
     viewer.see("/groups", "page-groups")
     assert viewer.get_by_test_id("role").get_attribute("data-role") == "viewer"
@@ -195,6 +233,13 @@ def test_the_past_is_shown_with_at(operator):
     operator.see(f"/?at={first + 0.3:.3f}", "as-of")
     assert operator.get_by_test_id("live-state").get_attribute("data-state") == "past"
     eventually(lambda: numbers(operator.get_by_test_id("figure-waiting"), "value") == 0)
+    for path, testid in PAGES.items():
+        operator.page.get_by_test_id(f"nav-{testid.removeprefix('page-')}").click()
+        operator.get_by_test_id(testid).wait_for()
+        assert f"at={first + 0.3:.3f}" in operator.page.url, path
+        assert operator.get_by_test_id("as-of").count() == 1
+        assert operator.page.locator("[data-testid^=command-]").count() == 0
+    operator.get_by_test_id("nav-overview").click()
     operator.get_by_test_id("go-live").click()
     eventually(lambda: operator.get_by_test_id("live-state").get_attribute("data-state") == "live")
     eventually(lambda: numbers(operator.get_by_test_id("figure-waiting"), "value") > 0)
@@ -238,6 +283,23 @@ def test_the_rows_of_the_cost_page_add_up(operator):
     total = numbers(operator.get_by_test_id("cost-total"), "value")
     cells = operator.page.locator('[data-testid=cost-cell][data-account="total"]').all()
     assert sum(float(one.get_attribute("data-value")) for one in cells) == pytest.approx(total, abs=1e-6)
+
+
+def test_what_if_replays_the_recorded_time_under_other_settings(operator):
+    operator.see("/what-if", "page-whatif")
+    operator.get_by_test_id("whatif-set").fill("small.max=5")
+    operator.get_by_test_id("whatif-add").click()
+    operator.get_by_test_id("whatif-set").nth(1).fill("cluster.max_hourly_cost=20")
+    operator.get_by_test_id("whatif-run").click()
+    state = operator.get_by_test_id("whatif-state")
+    eventually(lambda: state.count() and state.get_attribute("data-state") == "done", 120, "the replay did not end")
+    dollars = operator.page.locator('[data-testid=whatif-row][data-measure="dollars"]')
+    assert min(numbers(dollars, side) for side in ("recorded", "model", "changed")) > 0
+    assert operator.get_by_test_id("whatif-assumptions").count() == 1
+    assert operator.page.url.endswith("?set=small.max%3D5&set=cluster.max_hourly_cost%3D20")
+    operator.page.reload()
+    eventually(lambda: operator.get_by_test_id("whatif-set").count() == 2)
+    assert operator.errors == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

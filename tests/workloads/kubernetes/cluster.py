@@ -26,13 +26,17 @@ class Cluster:
         self.running: list[subprocess.Popen[bytes]] = []
         self.file = self.configure("windlass")
 
-    def configure(self, name: str, lease: str = "8s", **kwok: Any) -> Path:
+    def configure(
+        self, name: str, lease: str = "8s", *, leader: str = "8s", account: Path | None = None, **kwok: Any
+    ) -> Path:
+        """Write a configuration. ``leader``: the lease of its journal. ``account``: another kubeconfig."""
         file = self.home / f"{name}.yaml"
+        kubeconfig = str(account or self.account)
         data = {
-            "workload": {"type": "kubernetes", "kubeconfig": str(self.account), "settle": "1s", "lease": lease},
+            "workload": {"type": "kubernetes", "kubeconfig": kubeconfig, "settle": "1s", "lease": lease},
             "providers": {"kwok": {"type": "kwok", **kwok}},
             "journal": {"location": str(self.home / f"{name}.db")},
-            "leader": {"lease": "8s"},
+            "leader": {"lease": leader},
             "policy": {"vanish_timeout": "1s"},
         }
         file.write_text(json.dumps(data))
@@ -50,6 +54,10 @@ class Cluster:
         self.running.append(process)
         return process
 
+    def release(self) -> None:
+        """Delete the Lease of a controller that was killed: the next one need not wait until it has run out."""
+        self.plane.kubectl("delete", "lease", "--all", "-n", "windlass-system")
+
     def log(self, number: int = 0) -> str:
         return (self.home / f"run-{number}.log").read_text()
 
@@ -58,7 +66,7 @@ class Cluster:
             [sys.executable, "-m", "windlass", *words],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             env={**os.environ, "WINDLASS_CONFIG": str(self.file), "NO_COLOR": "1"},
             check=False,
         )

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import socket
+import ssl
+import threading
+from asyncio.selector_events import _SelectorTransport  # type: ignore[attr-defined]
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from windlass.kubernetes_api.api import Api, ApiError, patched
+from windlass.kubernetes_api.connection import HttpTransport
 from windlass.kubernetes_api.objects import KubeNode
 from windlass.kubernetes_api.reflector import ObjectChange, Reflector
+from windlass.pool.transport.tls import make_credentials
 
 from .conftest import Server, eventually, node
 
@@ -50,7 +59,7 @@ def test_a_missing_object_is_404(server: Server):
     server.run(test)
 
 
-def test_a_list_comes_in_pages_and_all_of_it(server: Server):
+def test_a_list_is_read_in_pages_and_completely(server: Server):
     async def test(api: Api) -> None:
         for number in range(7):
             await api.create(NODES, node(f"n{number}"))
@@ -194,14 +203,14 @@ def test_a_reflector_is_not_synced_before_its_first_list():
         async with Mirror(api) as mirror:
             await eventually(lambda: mirror.reflector.restarts > 1)
             assert not mirror.reflector.synced
-            assert "cannot be reached" in mirror.reflector.trouble
+            assert "cannot be reached" in mirror.reflector.error
             fake.down = False
             await eventually(mirror.shows())
 
     Server(lambda: fake, fake, None).run(test)
 
 
-def test_a_broken_watch_is_unknown_until_it_stands_again_and_misses_nothing():
+def test_a_broken_watch_is_unknown_until_it_is_restored_and_misses_nothing():
     from windlass.testing.kubernetes.fake_server import FakeApiServer
 
     fake = FakeApiServer()
@@ -276,3 +285,47 @@ def test_a_reflector_survives_that_the_api_server_is_killed(control_plane):
             assert mirror.reflector.restarts < 100
 
     Server(lambda: HttpTransport(str(control_plane.kubeconfig)), None, control_plane).run(test)
+
+
+def test_a_watch_that_is_given_up_leaves_no_open_socket(tmp_path: Path):
+    """The server sends one line and then reads nothing, so a graceful end of TLS would wait for it."""
+    (credentials,) = make_credentials("server")
+    file = tmp_path / "server.pem"
+    file.write_text(credentials.certificate + credentials.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    done = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        accepted, _ = listening.accept()
+        with context.wrap_socket(accepted, server_side=True) as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+            done.wait(30)
+
+    async def main(port: int) -> list[asyncio.BaseTransport]:
+        cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+        transport = HttpTransport(str(tmp_path / "kubeconfig"))
+        lines = transport.stream("/api/v1/pods", {}, 10.0)
+        assert await anext(lines) == b""
+        assert await anext(lines) == b"{}"
+        open_ones = [one for one in gc.get_objects() if isinstance(one, _SelectorTransport) and not one.is_closing()]
+        await lines.aclose()  # type: ignore[attr-defined]
+        await transport.close()
+        return open_ones
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=[listening], daemon=True)
+        thread.start()
+        opened = asyncio.run(main(listening.getsockname()[1]))
+        done.set()
+        thread.join(30)
+    assert opened
+    assert all(one.is_closing() for one in opened)

@@ -71,19 +71,83 @@ def test_a_running_pod_keeps_a_waiting_one_away_by_its_own_rule():
     staged(test)
 
 
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": ZONE,
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}
+
+
+def foreign(stage: Stage, name: str, zone: str, **spec: Any) -> None:
+    """A node that no provisioner owns."""
+    stage.fake.put("/api/v1/nodes", {"metadata": {"name": name, "labels": {ZONE: zone, HOST: name}}, "spec": spec})
+
+
 def test_pods_spread_over_zones_get_machines_in_each():
     async def test(stage: Stage) -> None:
         in_zones(stage, "a", "b", "c")
-        spread = {
-            "maxSkew": 1,
-            "topologyKey": ZONE,
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": "web"}},
-        }
         for number in range(3):
-            put(stage, f"web-{number}", topologySpreadConstraints=[spread])
+            put(stage, f"web-{number}", topologySpreadConstraints=[SPREAD])
         await stage.until(lambda: len(stage.nodes) == 3)
         assert zones(stage) == ["a", "b", "c"]
+
+    staged(test)
+
+
+def test_a_spread_counts_pods_on_nodes_that_no_provisioner_owns():
+    async def test(stage: Stage) -> None:
+        in_zones(stage, "a", "b")
+        foreign(stage, "static", "a")
+        put(stage, "web-0", node="static")
+        put(stage, "web-1", topologySpreadConstraints=[SPREAD])
+        await stage.until(lambda: len(stage.nodes) == 2)
+        assert zones(stage) == ["a", "b"]
+
+    staged(test)
+
+
+def test_a_spread_over_a_zone_that_only_foreign_nodes_have_buys_nothing_that_would_not_help():
+    async def test(stage: Stage) -> None:
+        in_zones(stage, "a")
+        foreign(stage, "in-a", "a")
+        foreign(stage, "in-b", "b")
+        put(stage, "web-0", node="in-a")
+        put(stage, "web-1", topologySpreadConstraints=[SPREAD])
+        await stage.tick(3)
+        assert len(stage.nodes) == 2
+        assert "b holds 0" in stage.events("NotTriggerScaleUp")[0]["message"]
+
+    staged(test)
+
+
+def test_a_foreign_zone_that_the_pod_may_not_use_does_not_count_for_its_spread():
+    async def test(stage: Stage) -> None:
+        in_zones(stage, "a")
+        foreign(stage, "in-a", "a")
+        foreign(stage, "in-b", "b", taints=[{"key": "system", "effect": "NoSchedule"}])
+        put(stage, "web-0", node="in-a")
+        put(stage, "web-1", topologySpreadConstraints=[{**SPREAD, "nodeTaintsPolicy": "Honor"}])
+        await stage.until(lambda: len(stage.nodes) == 3)
+        assert zones(stage) == ["a", "a", "b"]
+
+    staged(test)
+
+
+def test_a_namespace_selector_selects_namespaces_by_their_labels():
+    async def test(stage: Stage) -> None:
+        in_zones(stage, "a", "b", "c")
+        for team, zone in (("red", "a"), ("blue", "b")):
+            stage.fake.put("/api/v1/namespaces", {"metadata": {"name": team, "labels": {"team": team}}})
+            foreign(stage, f"static-{team}", zone)
+            body = pod(f"db-{team}", requests=SMALL, nodeName=f"static-{team}")
+            body["metadata"] |= {"labels": {"app": "db"}, "namespace": team}
+            body["status"] = {"phase": "Running"}
+            stage.fake.put(f"/api/v1/namespaces/{team}/pods", body)
+        near = {**selecting("db", ZONE), "namespaceSelector": {"matchLabels": {"team": "blue"}}}
+        put(stage, "cache-0", "cache", **required("podAffinity", near))
+        await stage.until(lambda: len(stage.nodes) == 3)
+        assert zones(stage) == ["a", "b", "b"]
 
     staged(test)
 
@@ -120,6 +184,44 @@ def test_pods_with_the_same_host_port_get_a_machine_each():
             body["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
             stage.fake.put(PODS, body)
         await stage.until(lambda: len(stage.nodes) == 2)
+
+    staged(test)
+
+
+def test_the_same_host_port_conflicts_only_on_the_same_address():
+    def taking(name: str, address: str) -> dict[str, Any]:
+        body = pod(name, requests=SMALL)
+        body["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080, "hostIP": address}]
+        return body | {"status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
+
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner(minNodes=1))
+        await stage.until(lambda: stage.status().get("currentSize") == 1)
+        running = taking("running", "10.0.0.1")
+        running["spec"]["nodeName"] = stage.nodes[0]
+        stage.fake.put(PODS, running | {"status": {"phase": "Running"}})
+        stage.fake.put(PODS, taking("other", "10.0.0.2"))
+        await stage.tick(3)
+        assert len(stage.nodes) == 1
+        stage.fake.put(PODS, taking("all", "0.0.0.0"))
+        await stage.until(lambda: len(stage.nodes) == 2)
+
+    staged(test)
+
+
+def test_waiting_pods_share_a_machine_if_their_host_ports_differ_in_address_or_protocol():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner())
+        taken = [("TCP", "10.0.0.1"), ("TCP", "10.0.0.2"), ("UDP", "10.0.0.1"), ("UDP", "")]
+        for number, (protocol, address) in enumerate(taken):
+            body = pod(f"port-{number}", requests=SMALL)
+            port = {"containerPort": 80, "hostPort": 8080, "hostIP": address, "protocol": protocol}
+            body["spec"]["containers"][0]["ports"] = [port]
+            body["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
+            stage.fake.put(PODS, body)
+        await stage.until(lambda: stage.status().get("currentSize") == 2)
+        await stage.tick(2)
+        assert len(stage.nodes) == 2  # the fourth pod takes the UDP port of all addresses
 
     staged(test)
 

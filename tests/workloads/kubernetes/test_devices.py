@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -341,6 +342,19 @@ async def test_one_device_taken_of_each_numa_node_leaves_no_set_of_two(stage: St
 
 
 @on_stage()
+async def test_devices_that_must_differ_are_counted_by_whole_sets(stage: Stage) -> None:
+    """A node has three GPUs in one NUMA node and one in another: one set of two different ones, and no set of three."""
+    differ = [{"distinctAttribute": f"{DRIVER}/numa"}]
+    claiming(stage, "three", {"exactly": exactly(3)}, constraints=differ)
+    devices(stage, "a100", {**numa(0), "count": 3}, {**numa(1), "count": 1})
+    await stage.until(lambda: "NO_SHAPE_FITS" in why(stage))
+    assert "with different gpu.example.com/numa" in why(stage)
+    assert not stage.nodes
+    claiming(stage, "two", {"exactly": exactly(2)}, pods=3, constraints=differ)
+    await settles_at(stage, 3)
+
+
+@on_stage()
 async def test_a_gpu_and_a_network_card_on_the_same_root_are_bought_together(stage: Stage) -> None:
     root = "resource.kubernetes.io/pcieRoot"
     selectors = [{"cel": {"expression": 'device.driver == "nic.example.com"'}}]
@@ -392,6 +406,121 @@ def test_a_share_is_rounded_up_as_the_device_says(policy: dict[str, Any] | None,
     assert columns.room([device]).get("shares of share", 0) == 1000 * served
 
 
+WHOLE = {"driver": DRIVER, "count": 1, "attributes": {"profile": "whole"}}
+SMALL = {"driver": DRIVER, "count": 4, "attributes": {"profile": "small"}}
+
+
+def profile(name: str) -> str:
+    return f'device.attributes["{DRIVER}"].profile == "{name}"'
+
+
+def partition(item: dict[str, Any]) -> None:
+    """Make the devices of a ResourceSlice partitions of one GPU with 40 GB."""
+    item["spec"]["sharedCounters"] = [{"name": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
+    for number, one in enumerate(item["spec"]["devices"]):
+        amount = {"memory": {"value": "40Gi" if number == 0 else "10Gi"}}
+        one["consumesCounters"] = [{"counterSet": "gpu-0", "counters": amount}]
+
+
+@pytest.mark.parametrize(("taken", "nodes"), [("device-0", 2), ("device-1", 1)])
+@on_stage()
+async def test_partitions_are_free_while_the_counters_of_their_gpu_suffice(
+    stage: Stage, taken: str, nodes: int
+) -> None:
+    """Device 0 is the whole GPU and leaves no partition; device 1 is a quarter and leaves three of them. A GPU whose
+    quarters are wanted is not given as a whole: the last pod needs one more node."""
+    devices(stage, "a100", WHOLE, SMALL, minNodes=1)
+    await settles_at(stage, 1)
+    stage.fake.change(f"{SLICES}/{stage.nodes[0]}-{DRIVER}-0", partition)
+    stage.fake.put(RESOURCE_CLAIMS, allocated("one", stage.nodes[0], taken, "another"))
+    await stage.tick(2)
+    claiming(stage, "small", {"exactly": exactly(1, profile("small"))}, pods=3)
+    await settles_at(stage, nodes)
+    claiming(stage, "whole", {"exactly": exactly(1, profile("whole"))})
+    await settles_at(stage, nodes + 1)
+
+
+MIG = {
+    "driver": DRIVER,
+    "count": 2,
+    "attributes": {"profile": "whole"},
+    "counters": {"memory": "40Gi"},
+    "partitions": [
+        {"count": 2, "attributes": {"profile": "half"}, "counters": {"memory": "20Gi"}},
+        {"count": 4, "attributes": {"profile": "quarter"}, "counters": {"memory": "10Gi"}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes"),
+    [
+        ({"whole": 1, "quarter": 4}, 1),
+        ({"whole": 1, "half": 1, "quarter": 2}, 1),
+        ({"whole": 1, "quarter": 5}, 2),
+        ({"whole": 2, "half": 1}, 2),
+        ({"whole": 2, "half": 4, "quarter": 8}, 3),
+    ],
+)
+@on_stage()
+async def test_whole_devices_and_their_partitions_are_counted_together_in_one_plan(
+    stage: Stage, pods: dict[str, int], nodes: int
+) -> None:
+    """A node has two GPUs: each is one whole device, two halves or four quarters."""
+    devices(stage, "mig", MIG)
+    for name, count in pods.items():
+        claiming(stage, name, {"exactly": exactly(1, profile(name))}, pods=count)
+    await stage.tick()
+    assert len(stage.claims) == nodes
+    await settles_at(stage, nodes)
+
+
+@on_stage()
+async def test_counters_of_a_node_hold_for_the_next_ones_of_its_provisioner(stage: Stage) -> None:
+    """The template names no counters, but a node shows that the whole GPU and its four parts share 40 GB."""
+    devices(stage, "a100", WHOLE, SMALL, minNodes=1)
+    await settles_at(stage, 1)
+    stage.fake.change(f"{SLICES}/{stage.nodes[0]}-{DRIVER}-0", partition)
+    await stage.tick(2)
+    claiming(stage, "whole", {"exactly": exactly(1, profile("whole"))}, pods=2)
+    claiming(stage, "small", {"exactly": exactly(1, profile("small"))}, pods=4)
+    await stage.settle()
+    await stage.tick()
+    assert len(stage.claims) == 3
+
+
+@on_stage()
+async def test_a_node_with_unused_partitions_is_released(stage: Stage) -> None:
+    devices(stage, "mig", MIG, minGPUUtilizationPercent=100, scaleDownDelay="10s")
+    for name in ("whole", "quarter"):
+        claiming(stage, name, {"exactly": exactly(1, profile(name))})
+    await settles_at(stage, 1)
+    stage.finish("whole-0")
+    claiming(stage, "half", {"exactly": exactly(1, profile("half"))})
+    await stage.tick(2)
+    stage.finish("quarter-0", "half-0")
+    await stage.until(lambda: not stage.nodes)
+
+
+@on_stage()
+async def test_shares_of_different_sizes_are_counted_together_in_one_plan(stage: Stage) -> None:
+    devices(stage, "shared", {**A100, "count": 1, "allowMultipleAllocations": True})
+    for name, size, count in (("large", "30Gi", 1), ("small", "10Gi", 2)):
+        claiming(stage, name, {"exactly": exactly(1, capacity={"requests": {"memory": size}})}, pods=count)
+    await stage.tick()
+    assert len(stage.claims) == 2
+
+
+def test_numbered_counters_are_one_amount() -> None:
+    slots = [((DRIVER, "pool", "gpu", f"memory-slice-{number}"), Decimal(1)) for number in range(8)]
+    whole, parts = facts(DRIVER, {"p": "w"}, {}, counters=tuple(slots)), []
+    parts = [facts(DRIVER, {"p": "s"}, {}, counters=(one,)) for one in slots]
+    kinds = [DeviceKind(name, (f'device.attributes["{DRIVER}"].p == "{name}"',)) for name in ("w", "s")]
+    columns = DeviceColumns.of(kinds, [whole, *parts], [], Expressions())
+    needs = [columns.needs(((kind, 1),))[f"counter memory-slice of {DRIVER}"] for kind in kinds]
+    assert needs == [8000, 1000]
+
+
 @on_stage()
 async def test_admin_access_takes_no_device_and_needs_a_node_that_has_some(stage: Stage) -> None:
     devices(stage, "plain", weight=90)
@@ -412,8 +541,8 @@ async def test_admin_access_takes_no_device_and_needs_a_node_that_has_some(stage
         ({"exactly": exactly(1, 'device.driver == "other"', adminAccess=True)}, {}, "no provisioner has such devices"),
         (
             {"exactly": exactly(2)},
-            {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]},
-            "other than matchAttribute",
+            {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}, {"matchAttribute": f"{DRIVER}/model"}]},
+            "distinctAttribute and another constraint",
         ),
         ({"exactly": {**exactly(), "deviceClassName": "absent"}}, {}, "DeviceClass absent does not exist"),
     ],

@@ -1,4 +1,4 @@
-"""Does it fit? The planner's answer and the real kube-scheduler's, on random pods and nodes."""
+"""The planner's fit rule against the real kube-scheduler, on random pods and nodes."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def life(stage: Stage, writes: int, *, stored: bool, lose_journal: bool) -
 
 @pytest.mark.parametrize("lose_journal", [False, True], ids=["with its journal", "without its journal"])
 @pytest.mark.parametrize("stored", [False, True], ids=["before the write", "before its answer"])
-def test_a_controller_that_is_killed_at_any_write_goes_on_where_it_was(stored: bool, lose_journal: bool):
+def test_a_controller_that_is_killed_at_any_write_continues_where_it_was(stored: bool, lose_journal: bool):
     """Every number of writes, from none until the last one of a whole life."""
     killed = 0
     for writes in count():

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from windlass.testing.kubernetes.control_plane import ASSETS, ControlPlane, missing
+
 from .cluster import Cluster
+from .conftest import clean
+from .killing_proxy import KillingProxy
+
+CLAIMS = "/apis/windlass.dev/v1alpha1/nodeclaims"
+LONG = 600.0
+"""Seconds for which a test waits while controllers are killed again and again."""
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
 
@@ -32,7 +44,7 @@ def test_scenario_c_from_the_first_pod_to_the_last_machine(cluster: Cluster):
     cluster.until(lambda: cluster.status()["targetSize"] == 11 and len(cluster.marked) == 1)
     assert len(cluster.nodes) == 12
     cluster.until(lambda: len(cluster.nodes) == 11)
-    cluster.until(lambda: len(cluster.items("/apis/windlass.dev/v1alpha1/nodeclaims")) == 11)
+    cluster.until(lambda: len(cluster.items(CLAIMS)) == 11)
     assert len(cluster.bound()) == 9
     assert cluster.events("ScaleDownUnmarked")
     assert cluster.events("TriggeredScaleUp")
@@ -40,34 +52,55 @@ def test_scenario_c_from_the_first_pod_to_the_last_machine(cluster: Cluster):
 
 def test_a_pod_that_nothing_fits_gets_an_event_and_an_answer_of_why(cluster: Cluster):
     cluster.provision()
+    cluster.provision("wrong", provider="absent")
     cluster.run()
     cluster.pods("huge", gpus=16)
     output = cluster.until(lambda: cluster.events("NotTriggerScaleUp"))
     assert output[0]["message"].startswith("NO_SHAPE_FITS: ")
     assert "16 nvidia.com/gpu" in output[0]["message"]
     assert "NO_SHAPE_FITS" in cluster.windlass("why", "pod/default/huge")
+    cluster.pods("gated", schedulingGates=[{"name": "example.com/later"}])
+    cluster.until(lambda: "it has a scheduling gate" in cluster.windlass("why", "pod/default/gated"))
+    cluster.until(lambda: "there is no provider 'absent'" in cluster.windlass("why", "nodeprovisioner/wrong"))
     assert cluster.nodes == {}
 
 
-def test_the_controller_is_killed_at_every_turn_and_nothing_is_bought_twice(cluster: Cluster):
-    cluster.provision(minGPUUtilizationPercent=100, scaleDownDelay="2s")
-    cluster.pods("a", "b", "c")
-    for number in range(6):
-        process = cluster.run()
-        time.sleep(0.6 + 0.35 * number)
-        process.kill()
-        process.wait()
-    cluster.run()
-    cluster.until(lambda: len(cluster.bound()) == 3)
-    cluster.until(lambda: cluster.status().get("currentSize") == 3 and cluster.status()["inFlight"] == 0)
-    assert len(cluster.nodes) == 3
-    cluster.finish("a", "b", "c")
-    cluster.until(lambda: len(cluster.nodes) == 0)
-    cluster.until(lambda: not cluster.items("/apis/windlass.dev/v1alpha1/nodeclaims"))
+WRITES = int(os.environ.get("WINDLASS_WRITES_BEFORE_KILL", "8"))
+"""Writes that each controller may make before SIGKILL. With 0 it is killed at every write, which takes minutes: on the
+fast server that is done in seconds (test_killed_at_every_write)."""
+
+
+def test_the_controller_is_killed_at_its_writes_and_nothing_is_bought_twice(cluster: Cluster):
+    proxy = KillingProxy(cluster.plane.url)
+    file = cluster.configure("killed", leader="3s", account=proxy.kubeconfig(cluster.account, cluster.home / "proxied"))
+
+    def while_killed(check: Callable[[], object]) -> Callable[[], object]:
+        def checked() -> object:
+            if not cluster.running or cluster.running[-1].poll() is not None:
+                cluster.release()
+                process = cluster.run(file)
+                proxy.arm(WRITES, process.kill)
+            assert len(cluster.nodes) <= 2
+            return check()
+
+        return checked
+
+    try:
+        cluster.provision(minGPUUtilizationPercent=100, scaleDownDelay="2s")
+        cluster.pods("a", "b")
+        cluster.until(while_killed(lambda: len(cluster.bound()) == 2), limit=LONG)
+        cluster.finish("a", "b")
+        cluster.until(while_killed(lambda: not cluster.nodes), limit=LONG)
+        cluster.until(while_killed(lambda: not cluster.items(CLAIMS)), limit=LONG)
+    finally:
+        cluster.stop()
+        proxy.close()
+    assert proxy.kills > 2, proxy.at
+    print(f"killed {proxy.kills} times, at {', '.join(proxy.at)}")
 
 
 def test_a_second_controller_stands_by_and_takes_over_with_marks_and_machines(cluster: Cluster):
-    cluster.provision(minGPUUtilizationPercent=100, scaleDownDelay="20s")
+    cluster.provision(minGPUUtilizationPercent=100, scaleDownDelay="50s")  # longer than a takeover on a busy machine
     first = cluster.run()
     cluster.pods("a", "b")
     cluster.until(lambda: len(cluster.bound()) == 2)
@@ -191,3 +224,36 @@ def test_a_shadow_writes_nothing(cluster: Cluster):
     assert after["resourceVersion"] == before["resourceVersion"]
     assert cluster.nodes == {}
     assert not cluster.items("/apis/windlass.dev/v1alpha1/nodeclaims")
+
+
+def test_a_real_kwok_controller_runs_the_pods_of_kwok_nodes(control_plane: ControlPlane, tmp_path: Path):
+    if why := missing("kwok"):
+        pytest.skip(why)
+    cluster = Cluster(control_plane, tmp_path)
+    with (tmp_path / "kwok.log").open("wb") as log:
+        kwok = subprocess.Popen(
+            [
+                str(Path(os.environ[ASSETS], "kwok")),
+                f"--kubeconfig={control_plane.kubeconfig}",
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+                f"--config={Path(__file__).with_name('kwok_stages.yaml')}",
+            ],
+            stdout=log,
+            stderr=log,
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )
+    try:
+        cluster.provision(minGPUUtilizationPercent=100, scaleDownDelay="1s")
+        cluster.run()
+        cluster.pods("a")
+        path = "/api/v1/namespaces/default/pods/a"
+        cluster.until(lambda: control_plane.call("GET", path)["status"]["phase"] == "Running")
+        assert len(cluster.nodes) == 1
+        control_plane.kubectl("delete", "pod", "a", "--wait=false")
+        cluster.until(lambda: not cluster.nodes)
+    finally:
+        cluster.stop()
+        kwok.kill()
+        kwok.wait()
+        clean(control_plane)

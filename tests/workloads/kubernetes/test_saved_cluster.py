@@ -126,6 +126,16 @@ def test_a_file_that_kubectl_has_not_written_is_refused_with_a_remedy(tmp_path: 
     assert "kubectl get" in done.output
 
 
+@pytest.mark.parametrize(("key", "value"), [("maxNodes", "many"), ("template", {"resources": []}), ("template", 7)])
+def test_an_object_of_a_wrong_type_is_refused_with_its_place(tmp_path: Path, key: str, value: object):
+    fake = FakeApiServer(lambda: 1_800_000_000.0)
+    fake.put(PROVISIONERS, provisioner("bad"))
+    fake.objects["windlass.dev/nodeprovisioners"][("", "bad")]["spec"][key] = value
+    done = CliRunner().invoke(windlass, ["plan", saved(fake, tmp_path / "now.json", fake.now())])
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert f"$.items[0].spec.{key}" in done.output
+
+
 def test_a_provisioner_with_mistakes_is_named(tmp_path: Path):
     fake = FakeApiServer(lambda: 1_800_000_000.0)
     fake.put(PROVISIONERS, provisioner("good"))

@@ -1,11 +1,19 @@
-"""Empty machines are given back: scenarios A, B and C, number by number, and what may never happen."""
+"""Empty machines are released: scenarios A, B and C with all numbers, and what must never happen."""
 
 from __future__ import annotations
 
-from .stage import Stage, staged, with_nodes
+import asyncio
+from functools import partial
+from typing import Any
+
+from windlass.kubernetes_api.api import Api
+from windlass.testing.kubernetes.fake_server import FakeApiServer
+from windlass.workloads.kubernetes.health import HealthServer
+from windlass.workloads.kubernetes.workload import KubernetesWorkload
+
+from .stage import CLAIMS, Stage, staged, with_nodes
 
 D = 600.0
-KEEP = {"windlass.dev/do-not-disrupt": "true"}
 
 
 async def scenario(stage: Stage) -> list[str]:
@@ -105,7 +113,7 @@ def test_without_a_utilization_target_nothing_is_given_back():
     staged(test)
 
 
-def test_a_pod_that_lands_before_the_fence_stands_keeps_its_node():
+def test_a_pod_that_is_placed_before_the_fence_is_complete_keeps_its_node():
     async def test(stage: Stage) -> None:
         await with_nodes(stage, 5, 0, minGPUUtilizationPercent=100, minUnutilizedGPUNodes=4)
         await stage.tick(2)
@@ -171,12 +179,72 @@ def test_a_budget_limits_how_many_leave_at_once():
     staged(test)
 
 
+KEEPING = [
+    {"windlass.dev/do-not-disrupt": "true"},
+    {"karpenter.sh/do-not-disrupt": "true"},
+    {"karpenter.sh/do-not-disrupt": "4h"},
+    {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+    {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"},
+]
+NOT_KEEPING = [
+    {"windlass.dev/do-not-disrupt": "false"},
+    {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+    {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "false"},
+]
+
+
+def annotate(note: dict[str, str], one: dict[str, Any]) -> None:
+    one["metadata"]["annotations"].update(note)
+
+
 def test_a_node_that_must_not_be_disrupted_is_never_marked():
     async def test(stage: Stage) -> None:
-        nodes = await with_nodes(stage, 4, 0, minGPUUtilizationPercent=100)
-        for name in nodes[:2]:
-            stage.fake.change(f"/api/v1/nodes/{name}", lambda one: one["metadata"]["annotations"].update(KEEP))
+        notes = [*KEEPING, *NOT_KEEPING]
+        nodes = await with_nodes(stage, len(notes), 0, minGPUUtilizationPercent=100)
+        for name, note in zip(nodes, notes, strict=True):
+            stage.fake.change(f"/api/v1/nodes/{name}", partial(annotate, note))
         await stage.tick(3)
-        assert set(stage.marked) == set(nodes[2:])
+        assert set(stage.marked) == set(nodes[len(KEEPING) :])
 
     staged(test)
+
+
+def test_a_deleted_claim_drains_its_node_and_then_gives_the_machine_back():
+    async def test(stage: Stage) -> None:
+        (node,) = await with_nodes(stage, 1, 1)
+        stage.fake.remove(f"{CLAIMS}/{node}")
+        await stage.until(lambda: stage.tainted("windlass.dev/deleting"))
+        await stage.until(lambda: not stage.fake.all("pods"))
+        await stage.until(lambda: node not in stage.nodes and node not in stage.claims, passes=90)
+
+    staged(test)
+
+
+def test_probes_and_metrics_are_served_over_http():
+    async def test() -> dict[str, str]:
+        fake, health = FakeApiServer(), HealthServer("127.0.0.1:0")
+        workload = KubernetesWorkload(Api(fake), ["kwok"], health=health)
+        await health.start()
+        answers = {}
+
+        async def ask(path: str) -> str:
+            reader, writer = await asyncio.open_connection("127.0.0.1", health.port)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+            answer = (await reader.read()).decode()
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+        answers["unready"] = await ask("/readyz")
+        await workload.observe()
+        for path in ("/healthz", "/readyz", "/metrics", "/other"):
+            answers[path] = await ask(path)
+        await workload.close()
+        return answers
+
+    answers = asyncio.run(test())
+    assert answers["unready"].startswith("HTTP/1.1 503")
+    assert answers["/healthz"].startswith("HTTP/1.1 200")
+    assert answers["/readyz"].startswith("HTTP/1.1 200")
+    assert "# TYPE windlass_" in answers["/metrics"]
+    assert answers["/other"].startswith("HTTP/1.1 404")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from windlass.kubernetes_api.api import Response
+from windlass.workloads.kubernetes.lease import LeaseElection
 from windlass.workloads.protocol import WorkloadError
 
+from .conftest import eventually, pod
 from .stage import NODES, PROVISIONERS, Stage, provisioner, staged, with_nodes
 
 
@@ -33,7 +36,7 @@ def test_a_pod_that_no_node_can_take_gets_a_machine():
     staged(test)
 
 
-def test_a_machine_in_flight_is_never_bought_twice_though_its_devices_come_late():
+def test_a_machine_in_flight_is_never_bought_twice_when_its_devices_appear_late():
     async def test(stage: Stage) -> None:
         stage.fake.put(PROVISIONERS, provisioner())
         stage.pending("train")
@@ -141,3 +144,78 @@ def test_a_machine_is_not_launched_before_its_template_is_known():
         assert given["WINDLASS_NODE_TAINTS"] == "gpu=:NoSchedule"
 
     staged(run)
+
+
+def test_the_workload_names_a_wrong_provisioner_and_how_to_correct_it():
+    async def test(stage: Stage) -> None:
+        (found,) = await stage.workload.diagnose()
+        assert found.text == "there is no NodeProvisioner"
+        stage.fake.put(PROVISIONERS, provisioner())
+        stage.fake.put(PROVISIONERS, provisioner("wrong", provider="absent"))
+        await stage.tick()
+        (found,) = await stage.workload.diagnose()
+        assert "NodeProvisioner wrong: spec.provider: there is no provider 'absent'" in found.text
+        assert found.remedy == "correct it: kubectl edit nodeprovisioner wrong"
+
+    staged(test)
+
+
+def test_daemon_sets_that_will_run_on_a_new_node_are_subtracted_from_it():
+    """A node has 32 cpus and a daemon takes two of them: a pod of 31 fits only where the daemon does not run."""
+
+    async def test(stage: Stage) -> None:
+        daemon = pod("agent", requests={"cpu": "2"}, nodeSelector={"agent": "yes"})
+        stage.fake.put(
+            "/apis/apps/v1/namespaces/default/daemonsets",
+            {"metadata": {"name": "agent", "namespace": "default"}, "spec": {"template": {"spec": daemon["spec"]}}},
+        )
+        stage.fake.put(PROVISIONERS, provisioner("with-agent", weight=90, template={"labels": {"agent": "yes"}}))
+        stage.fake.put(PROVISIONERS, provisioner("without", weight=10))
+        stage.pending("large", cpu="31")
+        await stage.until(lambda: stage.status("without").get("currentSize") == 1)
+        assert stage.status("with-agent")["currentSize"] == 0
+        stage.pending("small", cpu="30")
+        await stage.until(lambda: stage.status("with-agent").get("currentSize") == 1)
+
+    staged(test)
+
+
+def test_a_startup_taint_needs_no_toleration_and_keeps_the_machine_in_flight_until_it_is_removed():
+    async def test(stage: Stage) -> None:
+        taint = {"key": "example.com/starting", "effect": "NoSchedule"}
+        stage.fake.put(PROVISIONERS, provisioner(template={"startupTaints": [taint]}))
+        stage.pending("train")
+        await stage.tick(4)
+        assert (stage.status()["currentSize"], stage.status()["inFlight"]) == (0, 1)
+        assert stage.tainted("example.com/starting").keys() == set(stage.nodes)
+        (claim,) = stage.fake.all("nodeclaims")
+        (initialized,) = [one for one in claim["status"]["conditions"] if one["type"] == "Initialized"]
+        assert (initialized["status"], initialized["reason"]) == ("False", "Waiting")
+        assert initialized["message"] == "the node has its startup taint example.com/starting"
+        stage.fake.change(f"{NODES}/{stage.nodes[0]}", lambda one: one["spec"].update(taints=[]))
+        await stage.until(lambda: stage.status().get("currentSize") == 1)
+        assert len(stage.nodes) == 1
+
+    staged(test)
+
+
+def test_a_lease_that_cannot_be_renewed_is_shown_before_it_is_lost():
+    """As with an etcd without space: reads work, and every write fails."""
+
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner())
+        election = LeaseElection(stage.api, "windlass-system", "test", duration=5.0)
+        await election.acquire()
+        stage.workload.election = election
+        await stage.tick()
+        full = Response(500, b'{"message": "etcdserver: mvcc: database space exceeded"}')
+        stage.fake.fail_next(lambda method, path: method == "PUT" and "/leases/" in path, full, times=2)
+        await eventually(election.why_not_renewed)
+        assert election.is_held()
+        with pytest.raises(WorkloadError, match=r"the Lease cannot be renewed: .*database space exceeded"):
+            await stage.workload.observe()
+        await eventually(lambda: not election.why_not_renewed())
+        await stage.workload.observe()
+        await election.release()
+
+    staged(test)

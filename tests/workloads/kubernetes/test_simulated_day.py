@@ -44,7 +44,7 @@ def test_a_quiet_day_serves_every_pod_and_gives_every_machine_back():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3, 4])
-def test_a_day_of_faults_breaks_no_promise_and_loses_no_pod(seed: int):
+def test_a_day_of_faults_violates_no_invariant_and_loses_no_pod(seed: int):
     """Conflicts, a busy server, stalled and broken watches, 410, outages, SIGKILL before a write with and without the
     journal, a clock that jumps, and a provider that is out of stock one time in ten."""
     report = play(seed, 150, faults=50, failure=0.1)

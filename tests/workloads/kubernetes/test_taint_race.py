@@ -61,7 +61,8 @@ def test_no_certificate_is_given_for_a_node_on_which_a_pod_was_bound(control_pla
         workload = KubernetesWorkload(api, ["kwok"], settle=1.0)
         found: list[tuple[bool, bool]] = []
         try:
-            await workload.observe()
+            workload.mirror.start()
+            await eventually(lambda: workload.mirror.is_synced, limit=90)
             for start in range(0, TRIES, AT_ONCE):
                 numbers = range(start, start + AT_ONCE)
                 await asyncio.gather(*(make_node(api, f"race-{number}") for number in numbers))

@@ -1,1 +1,1 @@
-"""Commands holds one module or package per command."""
+"""One module or package per command, in folders by the headings of ``windlass --help``."""

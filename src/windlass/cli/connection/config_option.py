@@ -1,25 +1,24 @@
-"""``--config``: reads the configuration of a command, or reports every mistake in it."""
+"""Adds ``--config`` to a command, and reads the configuration or reports every mistake in it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
 
 from windlass.cli.ui.mistakes import refuse
-from windlass.cli.ui.output import content
+from windlass.cli.ui.output import content, exists
 from windlass.config import Config, ConfigError, read_config
 
 DEFAULT = "windlass.yaml"
 
 
 def load(file: str) -> Config:
-    """The configuration in a file; its mistakes go to standard error, with exit status 1."""
-    if file != "-" and not Path(file).exists():
+    """Read a configuration; print its mistakes to standard error and exit with status 1."""
+    if file != "-" and not exists(file):
         given = "name another file with -c FILE" if file == DEFAULT else "check the name"
         click.echo(f"there is no {file}; write a first one with windlass init, or {given}", err=True)
         sys.exit(1)
@@ -44,7 +43,7 @@ CONFIG_OPTION = click.option(
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command ``-c FILE``, and the configuration in it as its first argument."""
+    """Give a command the option ``-c FILE``, and the configuration as its first argument."""
 
     @CONFIG_OPTION
     @wraps(command)

@@ -1,4 +1,4 @@
-"""This module lists the jobs of a queue as rows: how far each one is, and how its failed tasks ended."""
+"""Lists the jobs of a queue as rows: the progress of each, and how its failed tasks ended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from windlass.workloads.queue.job_queries import FAILED, JobQueries, JobState, T
 
 RUNNING: Final[tuple[TaskState, ...]] = ("running",)
 MOST_TASKS: Final = 3
-"""Failed or running tasks that are named."""
+"""The number of failed or running tasks that are named."""
 LAST_LINES: Final = 10
-"""Lines at the end of a failed task's log that are shown."""
+"""The number of last lines of a failed task's log that are shown."""
 
 
 def job_rows(config: Config) -> list[dict[str, Any]] | None:
-    """The jobs of the queue, the oldest first; None: the workload has no queue of jobs, or it cannot be read."""
+    """Return the jobs of the queue, the oldest first; None if the workload has no queue, or it cannot be read."""
     if config.workload.type != "queue":
         return None
     try:
@@ -48,7 +48,7 @@ def job_row(job: JobState) -> dict[str, Any]:
 
 
 def job_report(config: Config, name: str) -> dict[str, Any] | None:
-    """One job with the tasks that failed (exit code, log, last lines) and where its tasks run; None: no such job."""
+    """Return one job with its failed tasks (exit code, log, last lines) and the nodes of its tasks; None if unknown."""
     if config.workload.type != "queue":
         return None
     try:
@@ -78,7 +78,7 @@ def job_report(config: Config, name: str) -> dict[str, Any] | None:
 
 
 def progress(row: dict[str, Any]) -> str:
-    """``18 of 24 tasks done, 4 running, 2 waiting``."""
+    """Format the progress: ``18 of 24 tasks done, 4 running, 2 waiting``."""
     parts = [f"{row['done']} of {plural(row['tasks'], 'task')} done"]
     parts += [f"{row[key]} {key}" for key in ("running", "waiting", "failed", "cancelled") if row[key]]
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""This module opens the queue for a command. An unknown job name is reported in one line, with exit status 1."""
+"""Opens the queue for a command. An unknown job name is reported in one line, with exit status 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .open_journal import stop, unknown_name
 
 
 def queue_directory(config: Config) -> str:
-    """Where the queue of a configuration is; ``QueueError`` if its workload is no queue."""
+    """Return the path of a configuration's queue; ``QueueError`` if its workload is not a queue."""
     if config.workload.type != "queue":
         raise QueueError(
             f"workload.type is {config.workload.type}: there is no queue to submit to; "
@@ -24,7 +24,7 @@ def queue_directory(config: Config) -> str:
 
 @contextmanager
 def opened_jobs(config: Config) -> Iterator[JobQueries]:
-    """The queue of a cluster, for a command that asks about a job."""
+    """Open the queue of a cluster, for a command about a job."""
     try:
         queries = JobQueries(queue_directory(config))
         try:
@@ -38,7 +38,7 @@ def opened_jobs(config: Config) -> Iterator[JobQueries]:
 
 
 def known_job(queries: JobQueries, name: str) -> JobState:
-    """The job of a name; for an unknown name the message suggests similar ones."""
+    """Return the job of a name; the message for an unknown name suggests similar ones."""
     job = queries.job(name)
     if job is None:
         stop(unknown_name(name, "job", queries.names()))

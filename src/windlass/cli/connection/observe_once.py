@@ -1,6 +1,6 @@
 """Observes a live cluster once, without changing it: its providers, its workload and its journal.
 
-The same observer and the same fold as the controller's, and no actuator: nothing that is called here changes anything,
+It uses the controller's observer and fold, and no actuator: nothing that is called here changes anything,
 and nothing is written, so it can run while a controller runs.
 """
 
@@ -35,52 +35,52 @@ from .open_journal import is_missing, why_closed
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """What shows of a cluster now."""
+    """One observation of a live cluster, with the state of its journal."""
 
-    look: Observation
+    observation: Observation
     controller_state: ControllerState
-    """By the journal; empty if there is none yet."""
+    """The state in the journal; empty if there is no journal yet."""
     observed: Observed
     fold: Fold
-    """The fleet of the journal after the observation."""
+    """The fleet after the observation is applied."""
     now: float
     settings: Settings
-    """The configuration's, with the groups that the workload defines."""
+    """The settings of the configuration, with the groups that the workload defines."""
     denied: frozenset[str] = frozenset()
-    """Providers that refuse our credentials."""
+    """Providers that refused the credentials."""
 
     def planned(self) -> tuple[Snapshot, Plan]:
-        """What a controller would plan now."""
+        """Return the plan that a controller would make now."""
         return plan_fleet(self.fold.fleet, self.observed, self.settings, self.now)
 
 
 def seen(config: Config, *, remembered: bool = True) -> LiveView:
-    """Look at everything that a configuration names, once. ``JournalError``: the journal is there, and not readable.
+    """Observe everything that a configuration names, once. ``JournalError``: the journal is there, and not readable.
 
     Without ``remembered`` the journal is left alone.
     """
-    look, denied = asyncio.run(_looked(config))
+    observation, denied = asyncio.run(_observed(config))
     controller_state = (
         known(config) if remembered else ControllerState()
     )  # after the observation: everything that is listed had its record before
     now = time.time()
     settings = config.settings
-    if look.work is not None:
-        settings = with_workload_groups(settings, look.work.shown.groups)
-    observed = observed_now(controller_state, look, settings)
+    if observation.work is not None:
+        settings = with_workload_groups(settings, observation.work.shown.groups)
+    observed = observed_now(controller_state, observation, settings)
     folded = fold(controller_state.fleet, observed, settings, now)
-    return LiveView(look, controller_state, observed, folded, now, settings, denied)
+    return LiveView(observation, controller_state, observed, folded, now, settings, denied)
 
 
 def known(config: Config) -> ControllerState:
-    """What the journal knows, with the orders that no leader has heard yet; nothing, if there is no journal yet."""
+    """Return the state in the journal with orders that no leader has read yet; empty if there is no journal."""
     location = config.journal.location
     if location == ":memory:" or is_missing(config):
         return ControllerState()
     try:
         with open_journal(location, create=False) as journal:
             controller_state = read_state(journal)
-            orders = [order for _, order in orders_after(journal, controller_state.heard.get(ORDERS, 0))]
+            orders = [order for _, order in orders_after(journal, controller_state.applied_orders.get(ORDERS, 0))]
             families = config.settings.families
     except JournalError as error:
         raise JournalError(why_closed(config, error)) from error
@@ -88,7 +88,7 @@ def known(config: Config) -> ControllerState:
 
 
 def cluster_of(config: Config) -> ClusterIdentity:
-    """Whose machines a configuration is about; without an id while there is no journal yet."""
+    """Return the identity of the cluster of a configuration; without an id if there is no journal yet."""
     name, location = config.settings.cluster.name, config.journal.location
     if location == ":memory:" or is_missing(config):
         return ClusterIdentity(name)
@@ -99,21 +99,21 @@ def cluster_of(config: Config) -> ClusterIdentity:
         return ClusterIdentity(name)
 
 
-async def _looked(config: Config) -> tuple[Observation, frozenset[str]]:
-    components, limit = build_components(config, look_only=True), config.settings.policy.observe_timeout
+async def _observed(config: Config) -> tuple[Observation, frozenset[str]]:
+    components, limit = build_components(config, read_only=True), config.settings.policy.observe_timeout
     cluster = cluster_of(config)
     for one in components.providers.values():
         one.bind(cluster)
     try:
         providers = {name: Listed(provider) for name, provider in components.providers.items()}
-        look = await whole_look(providers, components.workload, limit, time.monotonic)
-        return look, frozenset(name for name, one in providers.items() if one.denied)
+        observation = await observe_all(providers, components.workload, limit, time.monotonic)
+        return observation, frozenset(name for name, one in providers.items() if one.denied)
     finally:
         await components.close()
 
 
 class Listed:
-    """A provider that can only be looked at, and remembers whether it refused our credentials."""
+    """Wraps a provider for reading only, and remembers whether it refused the credentials."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider, self.denied = provider, False
@@ -126,21 +126,21 @@ class Listed:
             raise
 
 
-async def whole_look(
+async def observe_all(
     providers: Mapping[str, Listed], workload: Workload, limit: float, steady: Callable[[], float]
 ) -> Observation:
-    """What every source shows, each waited for as long as it may take."""
+    """Observe every source, each with its time limit."""
     answered = asyncio.Event()
     observer = Observer(cast(Mapping[str, Provider], providers), workload, lambda: limit, steady, answered.set)
     try:
-        look, deadline = await observer.look(), steady() + limit
-        while look.awaited and (left := deadline - steady()) > 0:
+        observation, deadline = await observer.observe(), steady() + limit
+        while observation.awaited and (left := deadline - steady()) > 0:
             answered.clear()
             try:
                 await asyncio.wait_for(answered.wait(), left + 0.1)
             except TimeoutError:
                 break
-            look = await observer.look()
-        return look
+            observation = await observer.observe()
+        return observation
     finally:
         await observer.close()

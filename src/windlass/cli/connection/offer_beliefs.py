@@ -1,4 +1,4 @@
-"""This module reads from a journal which machine types were available, and how long they took to start."""
+"""Reads from a journal which machine types were available, and how long they took to start."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import click
 
+from windlass.cli.connection.config_option import load
+from windlass.cli.ui.output import exists
 from windlass.cli.ui.pages import span
 from windlass.config import Config, ConfigError, read_config
 from windlass.control.reconcile.provider_health import availability_of, boot_time
@@ -25,33 +27,33 @@ Key = tuple[str, str]
 
 
 class OfferBelief(NamedTuple):
-    """What is believed of an offer."""
+    """The availability of an offer, as the journal shows it."""
 
     text: str
     can_be_had: bool = True
 
 
 def configured_offers(file: str, given: bool) -> Config | None:
-    """The configuration, if there is one. A wrong one is an error only if it was asked for."""
-    if not given and not Path(file).exists():
+    """Return the configuration, if there is one. A mistake in it is an error only if the user named the file."""
+    if given:
+        return load(file)
+    if not exists(file):
         return None
     try:
-        return read_config(Path(file).read_text(encoding="utf-8"), path=file)
-    except (OSError, ConfigError) as error:
-        if given:
-            raise click.ClickException(f"{file}: {error}") from None
+        return read_config(Path(file).read_bytes(), path=file)
+    except (OSError, ConfigError):
         click.echo(f"{file} has mistakes, so its prices and its journal are left out: windlass config check", err=True)
         return None
 
 
 def offers_of(config: Config) -> dict[str, list[MachineOffer]]:
-    """The machines that each provider of a configuration sells, at the prices of the configuration."""
+    """Return the machines of each provider of a configuration, with the prices of the configuration."""
     found = {name: list(PROVIDER_TYPES[one.type].sells(one.settings)) for name, one in config.providers.items()}
     return {name: offers for name, offers in found.items() if offers}
 
 
 def beliefs_of(config: Config) -> Mapping[Key, OfferBelief]:
-    """What the journal knows, by machine type and market."""
+    """Return the availability by machine type and market."""
     try:
         health = known(config).fleet.provider_health
     except JournalError as error:

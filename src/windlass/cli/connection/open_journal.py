@@ -1,15 +1,15 @@
-"""This module opens the journal of a cluster for reading, and reports a missing journal or an unknown name."""
+"""Opens the journal of a cluster for reading, and reports a missing journal or an unknown name."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
 import click
 
+from windlass.cli.ui.output import exists
 from windlass.config import Config
 from windlass.core.model.reasons import nearest_names
 from windlass.journal import Journal, JournalError, open_journal
@@ -17,7 +17,7 @@ from windlass.journal import Journal, JournalError, open_journal
 
 @contextmanager
 def opened(config: Config) -> Iterator[Journal]:
-    """The journal of a configuration; one that is not there or cannot be read is one line, and exit status 1."""
+    """Open the journal of a configuration; print one line and exit with status 1 if it is missing or unreadable."""
     try:
         with open_journal(config.journal.location, create=False) as journal:
             yield journal
@@ -27,10 +27,10 @@ def opened(config: Config) -> Iterator[Journal]:
 
 
 def why_closed(config: Config, error: JournalError) -> str:
-    """What is wrong with a journal, and what helps."""
+    """Return the problem of a journal, and its remedy."""
     location = config.journal.location
     if location == ":memory:":
-        return "journal: :memory: can be read by the controller alone; give it a path to ask about it from outside"
+        return "journal: only the controller can read :memory:; give the journal a path to use this command"
     if is_missing(config):
         return (
             f"there is no journal at {location}: no controller has run with this configuration yet. "
@@ -40,19 +40,19 @@ def why_closed(config: Config, error: JournalError) -> str:
 
 
 def is_missing(config: Config) -> bool:
-    """Whether the journal is a file that is not there."""
+    """Return whether the journal is a file that does not exist."""
     location = config.journal.location
-    return "://" not in location and location != ":memory:" and not Path(location).exists()
+    return "://" not in location and location != ":memory:" and not exists(location)
 
 
 def config_file() -> str:
-    """The file that the command was given."""
+    """Return the configuration file of the command."""
     context = click.get_current_context(silent=True)
     return str(context.params.get("config_file", "CONFIG")) if context is not None else "CONFIG"
 
 
 def unknown_name(name: str, what: str, known: Iterable[str]) -> str:
-    """That there is no such thing, with the names that may have been meant."""
+    """Return the message for an unknown name, with similar names."""
     names = sorted(known)
     near = nearest_names(name, names)
     if near:
@@ -62,6 +62,6 @@ def unknown_name(name: str, what: str, known: Iterable[str]) -> str:
 
 
 def stop(text: str) -> NoReturn:
-    """One line for people, and exit status 1."""
+    """Print one line, and exit with status 1."""
     click.echo(text, err=True)
     sys.exit(1)

@@ -1,4 +1,4 @@
-"""This module reads the documents of a remote controller over HTTP, for the same pages."""
+"""Reads the documents of a remote controller over HTTP, for the pages of the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT = 20.0
 
 @dataclass(frozen=True)
 class Remote:
-    """Where a server is, and the token that opens it."""
+    """The address of a server, and the token for it."""
 
     url: str
     token: str
@@ -29,8 +29,9 @@ class Remote:
         query = urllib.parse.urlencode({key: one for key, one in params.items() if one is not None})
         return self._call("GET", f"{path}?{query}" if query else path)
 
-    def post(self, path: str, body: Any) -> Any:
-        return self._call("POST", path, json.dumps(body).encode())
+    def post(self, path: str, body: Any, *, unless: str = "") -> Any:
+        """Return the answer; None for a problem of the type ``unless``. Other problems end the command."""
+        return self._call("POST", path, json.dumps(body).encode(), unless)
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> urllib.request.Request:
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
@@ -38,17 +39,21 @@ class Remote:
             headers["Content-Type"] = "application/json"
         return urllib.request.Request(f"{self.url}/api/v1{path}", body, headers, method=method)
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
+    def _call(self, method: str, path: str, body: bytes | None = None, unless: str = "") -> Any:
         try:
             with urllib.request.urlopen(self._request(method, path, body), timeout=TIMEOUT) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
-            stop(_problem(self.url, error))
+            kind, text = _problem(self.url, error)
+            if not unless or kind != unless:
+                stop(text)
+            return None
         except (OSError, ValueError) as error:
-            stop(f"{self.url}: {getattr(error, 'reason', error)}. Does windlass serve run there?")
+            start = "Start a server there: windlass run --serve, or windlass serve"
+            stop(f"{self.url} gives no answer: {cause_of(error)}. {start}")
 
     def events(self, after: int) -> Iterator[dict[str, Any]]:
-        """Events as they happen, from a record on."""
+        """Yield events as they happen, from a record on."""
         request = self._request("GET", f"/stream?topics=events&after={after}")
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -56,25 +61,36 @@ class Remote:
                     if line.startswith(b"data: ") and b'"windlass.pass/v1"' in line:
                         yield from json.loads(line[6:])["events"]
         except urllib.error.HTTPError as error:
-            stop(_problem(self.url, error))
+            stop(_problem(self.url, error)[1])
         except OSError as error:
             stop(f"{self.url}: the connection is lost: {error}")
 
 
-def _problem(url: str, error: urllib.error.HTTPError) -> str:
+def cause_of(error: Exception) -> str:
+    """Return why a server could not be reached, such as ``Connection refused``, without numbers and wrappers."""
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason)
+
+
+def _problem(url: str, error: urllib.error.HTTPError) -> tuple[str, str]:
+    """Return the type of a problem and its text."""
     try:
         problem = json.loads(error.read())
-        return f"{url}: {problem.get('detail') or problem['title']}"
+        return str(problem.get("type", "")).rpartition(":")[2], f"{url}: {problem.get('detail') or problem['title']}"
     except (ValueError, KeyError, OSError):
-        return f"{url}: answers {error.code} {error.reason}"
+        return "", f"{url}: answers {error.code} {error.reason}"
 
 
 def reachable(remotely: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a command ``--url`` and ``--token``; with them ``remotely`` is called instead, without a configuration."""
+    """Give a command ``--url`` and ``--token``; with them ``remotely`` is called instead, without a configuration."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.option(
-            "--url", metavar="URL", envvar="WINDLASS_URL", show_envvar=True, help="Ask the server there instead."
+            "--url",
+            metavar="URL",
+            envvar="WINDLASS_URL",
+            show_envvar=True,
+            help="Ask the server at this address instead.",
         )
         @click.option(
             "--token", metavar="TOKEN", envvar="WINDLASS_TOKEN", show_envvar=True, help="The token for --url."

@@ -1,4 +1,4 @@
-"""This module rebuilds the plan of a remote controller from its document, so that the same page is printed."""
+"""Rebuilds the plan of a remote controller from its document, so that the same page is printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 
 
 def plan_in(document: Document) -> Plan:
-    """The plan of a `windlass.plan/v1` document."""
+    """Return the plan of a `windlass.plan/v1` document."""
     waiting = document["waiting"]
     ways = {one["demand"]: tuple(_way(way) for way in one["unblocks"]) for one in waiting}
     cost = document["hourly_cost"]
@@ -41,7 +41,7 @@ def plan_in(document: Document) -> Plan:
 
 
 def snapshot_in(status: Document) -> Snapshot:
-    """What the page of a plan shows besides the plan: prices, the group of each machine, and the cost ceiling."""
+    """Return a snapshot with what the page shows besides the plan: prices, the machines' groups, the cost ceiling."""
     ceiling = status["summary"]["ceiling"]
     return Snapshot(
         groups=tuple(

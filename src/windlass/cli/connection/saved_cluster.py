@@ -1,4 +1,4 @@
-"""Reads the snapshot of a Kubernetes cluster from a file that ``kubectl get KINDS -A -o json`` has written.
+"""Reads the snapshot of a Kubernetes cluster from the output of ``kubectl get KINDS -A -o json``.
 
 The production workload reads the objects, and the controller's fold makes slices of them, as after a start without a
 journal. Machines are known from NodeClaims and from the labels of nodes: no provider is asked.
@@ -18,7 +18,7 @@ from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.controller_state import ControllerState
 from windlass.control.settings import Settings
 from windlass.core.model.snapshot import Snapshot
-from windlass.kubernetes_api.api import Api
+from windlass.kubernetes_api.api import Api, ApiError
 from windlass.kubernetes_api.names import CLAIM, ORPHANED, PROVISIONER
 from windlass.kubernetes_api.objects import KubeNode, NodeClaim, NodeProvisioner
 from windlass.kubernetes_api.saved_objects import NotSavedObjects, SavedObjects
@@ -26,48 +26,53 @@ from windlass.providers.protocol import Host, Instance, Provider
 from windlass.workloads.kubernetes.mirror import CLAIMS, NODES, PROVISIONERS
 from windlass.workloads.kubernetes.workload import KubernetesWorkload
 
-from .observe_once import Listed, whole_look
+from .observe_once import Listed, observe_all
 
 ENOUGH: Final = 60.0
-"""Seconds that reading a file may take."""
+"""The time limit of reading a file, in seconds."""
 KINDS: Final = "pods,nodes,nodeprovisioners,nodeclaims"
 UNNAMED: Final = "provider"
-"""The provider of provisioners that name none."""
+"""The provider of NodeProvisioners without one."""
 
 
 def saved_snapshot(data: bytes, now: float) -> tuple[Snapshot, list[str]]:
-    """The snapshot of a saved cluster, and what was left out of it. ``NotSavedObjects``: it cannot be planned."""
+    """Return the snapshot of a saved cluster, and what was left out; ``NotSavedObjects`` if it cannot be planned."""
     objects = SavedObjects(data)
     if not objects.count(PROVISIONERS):
         raise NotSavedObjects(f"there is no NodeProvisioner in it: save it with kubectl get {KINDS} -A -o json")
-    look, mistakes = asyncio.run(_looked(objects, now))
-    if look.work is None:
-        raise NotSavedObjects("; ".join(look.troubles.values()) or "the objects cannot be read")
-    settings = with_workload_groups(Settings(()), look.work.shown.groups)
+    try:
+        observation, mistakes = asyncio.run(_observed(objects, now))
+    except ApiError as error:
+        raise NotSavedObjects(
+            f"an object in it cannot be read: {error}. Save it again with kubectl get {KINDS} -A -o json"
+        ) from error
+    if observation.work is None:
+        raise NotSavedObjects("; ".join(observation.troubles.values()) or "the objects cannot be read")
+    settings = with_workload_groups(Settings(()), observation.work.shown.groups)
     before = ControllerState()
-    observed = observed_now(before, look, settings)
+    observed = observed_now(before, observation, settings)
     fleet = fold(before.fleet, observed, settings, now).fleet
     snapshot = snapshot_of(fleet, observed.demand.values(), observed.request.values(), settings, now)
-    return snapshot, [*mistakes, *look.mistakes]
+    return snapshot, [*mistakes, *observation.mistakes]
 
 
-async def _looked(objects: SavedObjects, now: float) -> tuple[Observation, list[str]]:
-    """What the objects show, and the mistakes in provisioners."""
+async def _observed(objects: SavedObjects, now: float) -> tuple[Observation, list[str]]:
+    """Observe the objects; return the observation and the mistakes in NodeProvisioners."""
     api = Api(objects)
     provisioners, _ = await api.list_pages(PROVISIONERS, NodeProvisioner)
-    sellers = {one.spec.provider for one in provisioners if one.spec.provider} or {UNNAMED}
-    workload = KubernetesWorkload(api, sellers, look_only=True, now=lambda: now)
+    names = {one.spec.provider for one in provisioners if one.spec.provider} or {UNNAMED}
+    workload = KubernetesWorkload(api, names, read_only=True, now=lambda: now)
     try:
-        providers = {name: Listed(cast(Provider, _Machines(api, name, len(sellers) == 1))) for name in sorted(sellers)}
-        look = await whole_look(providers, workload, ENOUGH, time.monotonic)
+        providers = {name: Listed(cast(Provider, _Machines(api, name, len(names) == 1))) for name in sorted(names)}
+        observation = await observe_all(providers, workload, ENOUGH, time.monotonic)
         known = workload.provisioners.items()
-        return look, [f"NodeProvisioner {name}: {text}" for name, one in known for text in one.mistakes]
+        return observation, [f"NodeProvisioner {name}: {text}" for name, one in known for text in one.mistakes]
     finally:
         await workload.close()
 
 
 class _Machines:
-    """Lists the machines that a provider has sold, as the objects of the cluster show them."""
+    """A provider that lists the machines that the objects of the cluster show."""
 
     def __init__(self, api: Api, provider: str, only: bool) -> None:
         self._api, self._provider, self._only = api, provider, only

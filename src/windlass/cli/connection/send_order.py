@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,21 +15,21 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import Order, What, give
-from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.journal_tables import IS
 from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
+from windlass.control.report.orders import became, intent, wish
 from windlass.journal import Journal
 
 from .remote import Remote
 
 SCHEMA: Final = "windlass.order/v1"
 PATIENCE: Final = 3.0
-"""Seconds to wait for the leader: it looks for orders twice a second."""
+"""Seconds to wait for the leader, which reads orders twice a second."""
 
 
 def operator() -> str:
-    """Who gives the order: ``user@host``."""
+    """Return the name of the operator: ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -39,13 +39,13 @@ def operator() -> str:
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """What became of an order."""
+    """The result of an order."""
 
     what: What
     subject: str
     by: str
     heard: bool | None
-    """None: there was nothing to ask for."""
+    """None if there was nothing to order."""
     text: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,39 +63,52 @@ def nothing_to_do(what: What, subject: str, text: str) -> OrderOutcome:
     return OrderOutcome(what, subject, operator(), None, text)
 
 
-def ordered(
-    journal: Journal, what: What, subjects: Iterable[str], became: Callable[[ControllerState], str], wish: str
-) -> OrderOutcome:
-    """Record orders, wait until the leader has read them, and return the state after that.
-
-    ``wish``: the order in words, for an order that no controller has read yet.
-    """
-    by, names = operator(), list(subjects)
-    numbers = [give(journal, Order(what, name, by), time.time()) for name in names]
-    if not leader_of(journal, time.time()).alive:
-        text = f"no controller runs: {wish} as soon as one does"
-        return OrderOutcome(what, names[0], by, False, text)
+def ordered(journal: Journal, what: What, subjects: Sequence[str]) -> OrderOutcome:
+    """Record orders, wait until the leader has read them, and describe the state after that."""
+    by = operator()
+    numbers = [give(journal, Order(what, name, by), time.time()) for name in subjects]
+    led = leader_of(journal, time.time()).alive
     deadline = time.monotonic() + PATIENCE
-    while (heard := _heard(journal) >= numbers[-1]) is False and time.monotonic() < deadline:
+    while (heard := _heard(journal) >= numbers[-1]) is False and led and time.monotonic() < deadline:
         time.sleep(0.05)
-    if heard:
-        return OrderOutcome(what, names[0], by, True, became(read_state(journal)))
-    text = f"the controller has not answered within {PATIENCE:g} s: {wish} at its next pass"
-    return OrderOutcome(what, names[0], by, False, text)
+    state = read_state(journal) if heard else None
+    outcomes = [] if state is None else [became(state, what, name) for name in subjects]
+    return _outcome(what, subjects, by, outcomes, led)
 
 
-def ordered_remotely(remote: Remote, what: What, subject: str) -> OrderOutcome:
-    """Give an order to a remote controller, and wait for it as for one through the journal."""
-    given = remote.post("/orders", {"what": what, "subject": subject})
+def ordered_remotely(
+    remote: Remote, what: What, subjects: Sequence[str], *, not_frozen: OrderOutcome | None = None
+) -> OrderOutcome:
+    """Give orders to a remote controller, and wait for them as for orders through the journal.
+
+    ``not_frozen``: the outcome if the server answers that a subject is not frozen; by default an error.
+    """
+    unless = "" if not_frozen is None else "not-frozen"
+    given = [remote.post("/orders", {"what": what, "subject": name}, unless=unless) for name in subjects]
+    if not_frozen is not None and None in given:
+        return not_frozen
+    led = remote.get("/status")["leader"]["alive"]
     deadline = time.monotonic() + PATIENCE
-    while not given["heard"] and time.monotonic() < deadline:
+    while not given[-1]["heard"] and led and time.monotonic() < deadline:
         time.sleep(0.1)
-        given = remote.get(f"/orders/{given['seq']}")
-    return OrderOutcome(what, subject, given["by"], given["heard"], given["outcome"])
+        given = [remote.get(f"/orders/{one['seq']}") for one in given]
+    outcomes = [one["outcome"] for one in given] if given[-1]["heard"] else []
+    return _outcome(what, subjects, given[-1]["by"], outcomes, led)
+
+
+def _outcome(what: What, subjects: Sequence[str], by: str, outcomes: Sequence[str], led: bool) -> OrderOutcome:
+    """``outcomes``: one for each subject; none if the orders were not processed in time."""
+    if outcomes:
+        text = "; ".join(outcomes)
+    elif led:
+        text = f"the controller has not answered within {PATIENCE:g} s: {intent(what, subjects)} at its next pass"
+    else:
+        text = wish(what, subjects, led=False)
+    return OrderOutcome(what, subjects[0], by, bool(outcomes), text)
 
 
 def _heard(journal: Journal) -> int:
-    """Up to which number the leader has heard orders."""
+    """Return the number of the last order that the leader has read."""
     for record in journal.read(subject=ORDERS, kinds=("heard",), newest_first=True, limit=1):
         return int(record.data[IS])
     return 0

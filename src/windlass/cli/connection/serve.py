@@ -1,4 +1,4 @@
-"""This module starts the HTTP server of a configuration, together with a controller or alone."""
+"""Starts the HTTP server of a configuration, together with a controller or alone."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .open_journal import stop
 if TYPE_CHECKING:
     from windlass.server.listener import HttpServer
 
-LISTEN = click.option("--listen", metavar="HOST:PORT", help="Where to listen, instead of server.listen.")
+LISTEN = click.option("--listen", metavar="HOST:PORT", help="The address to listen on, instead of server.listen.")
 
 
 def server_config(config: Config, listen: str | None) -> ServerConfig:
-    """The settings of the server with what the command line says; one that must not be served is one line."""
+    """Return the settings of the server with the options of the command; unsafe ones end it with one line."""
     found = config.server
     if listen is not None:
         try:
@@ -50,7 +50,7 @@ def served(
     config_file: str,
     journal: Journal | None = None,
 ) -> Iterator[HttpServer]:
-    """A server that is ready to start. ``journal``: one that cannot be opened a second time."""
+    """Return a server that is ready to start. ``journal`` is given if it cannot be opened a second time."""
     try:
         from windlass.server.access.tokens import TokenError, TokenFile
         from windlass.server.api.service import Server
@@ -116,7 +116,7 @@ def _doctor(config: Config, config_file: str) -> Callable[[], dict[str, Any]]:
 
 
 def announce(url: str, as_json: bool) -> None:
-    """One line that says where it serves."""
+    """Print one line with the address."""
     import json
 
     text = json.dumps({"kind": "serving", "url": url}) if as_json else f"dashboard: {url} (windlass open)"

@@ -1,1 +1,1 @@
-"""UI renders pages, tables and check lists in the terminal."""
+"""Renders pages, tables and checklists in the terminal."""

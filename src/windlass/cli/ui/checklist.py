@@ -1,4 +1,4 @@
-"""This module prints one line of a checklist."""
+"""Renders one line of a checklist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Verdict = Literal["ok", "problem", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and what to do about it."""
+    """One check: its subject, its result, and the remedy."""
 
     verdict: Verdict
     about: str

@@ -1,4 +1,4 @@
-"""This module reads instants as people write them: ``10m ago``, ``14:02``, ``2026-03-01T14:02``."""
+"""Parses instants: ``10m ago``, ``14:02``, ``2026-03-01T14:02``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
 
 
 def instant(text: str, now: float) -> float:
-    """Seconds since 1970; ``ValueError`` says why the text is no instant. Without a zone it is local time."""
+    """Return seconds since 1970; ``ValueError`` explains a wrong text. Without a zone it is local time."""
     words = text.strip()
     if words.endswith("ago"):
         try:
             return now - parse_duration(words.removesuffix("ago"))
         except ValueError:
-            raise ValueError(f"{text!r} is no instant; write {WANTED}") from None
+            raise ValueError(f"{text!r} is not a time; write {WANTED}") from None
     try:
         if found := _CLOCK.fullmatch(words):
             hour, minute, second = (int(part or 0) for part in found.groups())
@@ -31,14 +31,14 @@ def instant(text: str, now: float) -> float:
         else:
             at = datetime.fromisoformat(words).astimezone().timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is no instant; write {WANTED}") from None
+        raise ValueError(f"{text!r} is not a time; write {WANTED}") from None
     if at > now:
-        raise ValueError(f"{text!r} is still to come; for another day write the date, such as 2026-03-01T14:02")
+        raise ValueError(f"{text!r} is in the future; for another day write the date, such as 2026-03-01T14:02")
     return at
 
 
 def read_instant(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """For an option that takes an instant."""
+    """The type of an option that takes an instant."""
     if text is None:
         return None
     try:

@@ -13,7 +13,7 @@ from windlass.scenario.reader import FileError
 
 
 def located(error: FileError, file: str, text: str | bytes) -> list[str]:
-    """``FILE:LINE: PATH: what is wrong``, in the order of the lines; for standard input the path alone."""
+    """Format mistakes as ``FILE:LINE: PATH: message``, in the order of the lines; for standard input the path alone."""
     if file == "-":
         return list(error.mistakes)
     lines = lines_of(text, error.places) if error.line is None else [error.line] * len(error.mistakes)
@@ -22,7 +22,7 @@ def located(error: FileError, file: str, text: str | bytes) -> list[str]:
 
 
 def refuse(error: FileError, file: str, text: str | bytes) -> NoReturn:
-    """All mistakes on standard error, and exit status 1."""
+    """Print all mistakes to standard error, and exit with status 1."""
     for line in located(error, file, text):
         click.echo(line, err=True)
     sys.exit(1)

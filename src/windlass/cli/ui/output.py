@@ -1,4 +1,4 @@
-"""Reads input files and writes standard output; a missing file, a closed pipe or a full disk is one line."""
+"""Reads input files and writes standard output; a missing file, a closed pipe or a full disk gives one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 
 def content(file: str) -> bytes:
-    """What is in a file, or on standard input for ``-``; one line and exit status 1 if it cannot be read."""
+    """Read a file, or standard input for ``-``; print one line and exit with status 1 if it cannot be read."""
     try:
         if file == "-":
             return sys.stdin.buffer.read()
@@ -23,8 +23,25 @@ def content(file: str) -> bytes:
         sys.exit(1)
 
 
+def exists(file: str) -> bool:
+    """Whether there is such a file or directory; False for a name that no file can have."""
+    try:
+        return Path(file).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def write_file(file: str, text: str) -> None:
+    """Write a file that the user has named; an error is one line."""
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise click.ClickException(f"{file}: cannot be written: {reason}") from None
+
+
 def write(text: str) -> None:
-    """Write to standard output, all of it, now. A reader that has closed the pipe ends the process quietly."""
+    """Write to standard output and flush. If the reader has closed the pipe, exit without a message."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:
@@ -35,9 +52,9 @@ def write(text: str) -> None:
         sys.exit(0)
     except OSError as error:
         _discard_output()
-        raise click.ClickException(f"cannot write the answer: {error.strerror}") from None
+        raise click.ClickException(f"cannot write the output: {error.strerror}") from None
 
 
 def _discard_output() -> None:
-    """Send what is still in the buffer to the null device, so that the flush at exit does not fail again."""
+    """Send the buffer to the null device, so that the flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

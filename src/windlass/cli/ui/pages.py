@@ -1,4 +1,4 @@
-"""This module renders pages: sections, tables and next steps, in colour on a terminal and as plain text elsewhere."""
+"""Renders pages: sections, tables and next steps, in colour on a terminal and as plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import click
 from click.core import ParameterSource
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.console import Group as Lines
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
@@ -24,18 +25,20 @@ from rich.text import Text
 from windlass.core.model.quantities import NANO, format_money
 from windlass.core.model.reasons import seconds
 
+LEAST_FOLDED: Final = 16
+"""The least width of a column that may wrap."""
 PIPED_WIDTH: Final = 100
-"""Columns where there is no terminal to ask."""
+"""The width if the output is not a terminal."""
 
 
 _UNIT: Final = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|[KMGT]iB)\b)")
 _NO_BREAK: Final = "\ue000"
-"""Stands for the blank between a number and its unit while lines are broken. Rich breaks lines at every kind of blank,
+"""Replaces the space between a number and its unit while lines are wrapped. Rich breaks lines at every kind of blank,
 the no-break space among them."""
 
 
 class _Page(Console):
-    """A console that breaks no line between a number and its unit."""
+    """A console that never wraps a line between a number and its unit."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         return super().render(_unbroken(renderable) if isinstance(renderable, Text) else renderable, options)
@@ -53,7 +56,7 @@ def _unbroken(text: Text) -> Text:
 
 
 def printed(parts: Iterable[RenderableType]) -> str:
-    """The parts as text for standard output: in colour and as wide as the terminal, if it is one."""
+    """Render the parts for standard output: in colour and as wide as the terminal, if it is one."""
     console = _Page(highlight=False, emoji=False, markup=False)
     if not console.is_terminal:
         return plain(parts)
@@ -63,7 +66,7 @@ def printed(parts: Iterable[RenderableType]) -> str:
 
 
 def plain(parts: Iterable[RenderableType]) -> str:
-    """The same without colour, of a fixed width, without blanks at the ends of lines."""
+    """Render the parts without colour, with a fixed width, without spaces at the ends of lines."""
     text = StringIO()
     console = _Page(file=text, highlight=False, emoji=False, markup=False, width=PIPED_WIDTH, color_system=None)
     console.print(*parts, sep="\n")
@@ -71,7 +74,7 @@ def plain(parts: Iterable[RenderableType]) -> str:
 
 
 def section(title: str | Text, *content: RenderableType) -> Lines:
-    """A title, and what belongs to it, a little to the right."""
+    """Return a title with indented content."""
     return Lines(Text(), Text(title, style="bold") if isinstance(title, str) else title, indented(*content))
 
 
@@ -80,16 +83,48 @@ def indented(*content: RenderableType) -> Padding:
 
 
 def grid(*columns: str) -> Table:
-    """A table without a head; ``-`` is a column that is not broken, any other may be folded."""
+    """Return a table without a head; a ``-`` column is not wrapped, any other may be."""
     table = Table.grid(padding=(0, 2), expand=False)
     for column in columns:
         table.add_column(no_wrap=column == "-", overflow="fold")
     return table
 
 
-def headed(*columns: str) -> Table:
-    """A table with a head; columns that end in ``>`` are right-aligned, ``*`` marks one that may wrap."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+class _HeadedTable(Table):
+    """A table that shows each row as lines of names and values where it would be cut off: in a narrow terminal."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._least_width(console, options) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+        else:
+            yield from self._rows_as_lines()
+
+    def _least_width(self, console: Console, options: ConsoleOptions) -> int:
+        width = 2 * (len(self.columns) - 1)
+        for column in self.columns:
+            cells = [column.header, *column.cells]
+            natural = max(Measurement.get(console, options.update(max_width=10_000), cell).maximum for cell in cells)
+            width += natural if column.no_wrap else min(natural, LEAST_FOLDED)
+        return width
+
+    def _rows_as_lines(self) -> Iterator[RenderableType]:
+        first, *others = self.columns
+        for name, *cells in zip(first.cells, *(column.cells for column in others), strict=True):
+            yield name
+            values = grid("-", "fold")
+            for column, cell in zip(others, cells, strict=True):
+                if str(cell):
+                    values.add_row(Text(str(column.header), style="dim"), cell)
+            yield Padding(values, (0, 0, 0, 2), expand=False)
+
+
+def headed(*columns: str, cut: bool = False) -> Table:
+    """Return a table with a head; columns that end in ``>`` are right-aligned, ``*`` marks one that may wrap.
+
+    Where it is too wide for the terminal, each row becomes several lines; with ``cut`` its columns are cut off instead.
+    """
+    kind = Table if cut else _HeadedTable
+    table = kind(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
     for column in columns:
         name = column.rstrip("*>")
         right, fold = column.endswith(">"), column.endswith("*")
@@ -102,7 +137,7 @@ def coloured(text: object, style: str) -> Text:
 
 
 def code(name: object) -> Text:
-    """A reason code, as it can be looked up."""
+    """Format a reason code."""
     return Text("" if name is None else str(name), style="cyan")
 
 
@@ -121,7 +156,7 @@ def program_name() -> str:
 
 
 def next_steps(*commands: str) -> Text:
-    """What is useful now: one to three commands, for the same configuration."""
+    """Render one to three useful next commands, for the same configuration."""
     config, program = config_words(), program_name()
     first, *others = [f"{command.replace('windlass', program, 1)}{config}" for command in commands]
     lines = [f"\nnext: {first}", *(f"      {one}" for one in others)]
@@ -129,7 +164,7 @@ def next_steps(*commands: str) -> Text:
 
 
 def config_words() -> str:
-    """``-c FILE`` as it was given; one from the environment is there for the next command, too."""
+    """Return ``-c FILE`` if it was given. A file from the environment need not be repeated."""
     context = click.get_current_context(silent=True)
     if context is None or context.get_parameter_source("config_file") != ParameterSource.COMMANDLINE:
         return ""
@@ -137,12 +172,12 @@ def config_words() -> str:
 
 
 def money(amount: float) -> str:
-    """Dollars of a document."""
+    """Format the dollars of a document."""
     return format_money(round(amount * NANO))
 
 
 def run_command() -> str:
-    """The command that starts a controller for the configuration of this command."""
+    """Return the command that starts a controller for this configuration."""
     context = click.get_current_context(silent=True)
     given = config_words()
     return f"{program_name()} run" + (f" {context.params['config_file']}" if context is not None and given else "")
@@ -152,12 +187,12 @@ def run_command() -> str:
 
 
 def clock(at: float, now: float) -> str:
-    """When something was or will be: the time of day, and the day if it is not today's."""
+    """Format an instant: the time of day, and the day unless it is today."""
     there, here = time.localtime(at), time.localtime(now)
     form = "%H:%M:%S" if there[:3] == here[:3] else "%Y-%m-%d %H:%M:%S"
     return time.strftime(form, there)
 
 
 def span(length: float) -> str:
-    """``12 s``, ``6 min``; never negative, and whole."""
+    """Format a duration as a whole, non-negative number: ``12 s``, ``6 min``."""
     return seconds(max(0, round(length)))

@@ -1,4 +1,4 @@
-"""This module renders a plan for people: a summary first, then the details.
+"""Renders a plan as a page: a summary first, then the details.
 
 Changes and cost come first; then why these groups, what waits and what would unblock it; what
 stays is one line. Everything that can be many is folded: equal reasons with their count, ids as ranges, long lists with
@@ -25,7 +25,7 @@ from windlass.core.model.snapshot import Snapshot
 from .pages import grid, plain, printed, section
 
 MOST_WAITS = 12
-"""Folded waits that are shown in full; more than a screen of them is read by programs."""
+"""The number of folded waiting jobs that are shown in full; the JSON has all."""
 
 MOST_IDS = 4
 MOST_UNBLOCKS = 3
@@ -41,17 +41,17 @@ _VERBS = (
 
 
 def page(plan: Plan, snapshot: Snapshot, source: str) -> str:
-    """The plan as text for standard output."""
+    """Render the plan for standard output."""
     return printed(rendered(plan, snapshot, source))
 
 
 def plain_text(plan: Plan, snapshot: Snapshot, source: str) -> str:
-    """The same without colour, of a fixed width, without blanks at the ends of lines."""
+    """Render the plan without colour, with a fixed width, without spaces at the ends of lines."""
     return plain(rendered(plan, snapshot, source))
 
 
 def rendered(plan: Plan, snapshot: Snapshot, source: str) -> Iterable[Lines | Text]:
-    """The parts of the answer, top to bottom."""
+    """Return the parts of the page, top to bottom."""
     yield _headline(plan, snapshot)
     if plan.changes:
         yield section("Changes", _changes(plan, snapshot))
@@ -113,14 +113,14 @@ def _row(table: Table, sign: str, verb: str, style: str, what: str, code: str, w
 
 
 def _first_why(items: Sequence[Change] | Sequence[Launch]) -> str:
-    """The sentence of the first; the others differ in their numbers only."""
+    """Return the sentence of the first item; the others differ in their numbers only."""
     first = items[0].reason.why
     others = len({item.reason.why for item in items}) - 1
     return f"e.g. {first}" if others else first
 
 
 def short_ids(ids: Iterable[str]) -> str:
-    """Many ids in few words: ``s-01..s-12, x and 40 more``; what counts up is one range."""
+    """Format many ids briefly: ``s-01..s-12, x and 40 more``. Consecutive ids become a range."""
     ordered = sorted(ids, key=_natural)
     runs: list[list[str]] = []
     for one in ordered:
@@ -132,7 +132,7 @@ def short_ids(ids: Iterable[str]) -> str:
     for run in runs:
         if len(run) > 2:
             parts.append((f"{run[0]}..{run[-1]}", len(run)))
-        else:  # two are shorter as they are
+        else:  # two ids are shorter without a range
             parts += [(one, 1) for one in run]
     text = ", ".join(name for name, _ in parts[:MOST_IDS])
     rest = sum(size for _, size in parts[MOST_IDS:])
@@ -156,7 +156,7 @@ def _next_of(name: str) -> str | None:
 
 
 def _candidates(plan: Plan, snapshot: Snapshot) -> Table | None:
-    """Every group once: taken, or why it lost (the reason of the largest launch that passed it over)."""
+    """List every group once: chosen, or why not (the reason of the largest launch that did not choose it)."""
     if not any(launch.passed_over for launch in plan.launches):
         return None
     lost: dict[str, Launch] = {}
@@ -211,7 +211,7 @@ def _waits(plan: Plan) -> Lines:
 
 
 def _beyond_groups(waiting: Waiting) -> str:
-    """Its sentence without what the line of a group says right below it."""
+    """Return the sentence of a waiting job without the part that the group's line repeats below it."""
     if not any(reason.why in waiting.reason.why for reason in waiting.groups.values()):
         return waiting.why
     return "" if waiting.waited is None else f"waits {seconds(waiting.waited)}"
@@ -256,7 +256,7 @@ def _keeps(plan: Plan, snapshot: Snapshot) -> Table:
 
 
 def _counted(codes: Iterable[str]) -> str:
-    """``BUSY 9, MIN 3``: the most frequent first."""
+    """Count codes as ``BUSY 9, MIN 3``, the most frequent first."""
     counts: Mapping[str, int] = Counter(codes)
     return ", ".join(f"{code} {count}" for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -264,5 +264,5 @@ def _counted(codes: Iterable[str]) -> str:
 def _hint(plan: Plan, source: str) -> Text:
     command = f"windlass plan {source} --json"
     if plan.waiting:
-        return Text(f"\nEvery group, placement and way out, for programs: {command}", style="dim")
+        return Text(f"\nEvery group, placement and remedy, for programs: {command}", style="dim")
     return Text(f"\nEvery machine and placement by name: {command}", style="dim")

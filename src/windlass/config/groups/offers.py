@@ -1,7 +1,7 @@
-"""``offers``: a group that is any machine of a catalogue that fits, from any of some providers.
+"""Reads ``offers``: a group that buys any fitting machine of the catalogues of some providers.
 
 The group becomes a family with one group for each offer, named ``GROUP/TYPE/MARKET``. ``min``, ``max``, ``spare`` and
-``rank`` of the group hold over the family. Reading looks at the catalogues that the providers have on this computer.
+``rank`` of the group hold over the family. The catalogues are those that the providers have on this computer.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ OFFERS: Final = Section(
             Name(),
             None,
             "",
-            "The model, such as `A100`; an `A100-80GB` is one, too. Each node has at least `count` of them.",
+            "The model, such as `A100`; an `A100-80GB` counts as one. Each host has at least `count` of them.",
             absent="machines without accelerators",
         ),
-        Setting("count", Whole(low=1, high=1024), 1, "", "Accelerators that each node has at least."),
+        Setting("count", Whole(low=1, high=1024), 1, "", "The least number of accelerators of each host."),
         Setting(
             "providers",
             Words(),
             None,
             "",
-            "Who may sell it: names in `providers`.",
+            "The providers to buy from: names in `providers`.",
             absent="every provider that has a catalogue",
         ),
         Setting(
@@ -47,44 +47,44 @@ OFFERS: Final = Section(
             OneOf(("on-demand", "spot", "spot-first", "any")),
             "on-demand",
             "",
-            "`any`: both. `spot-first`: both, and on-demand offers are bought only where no spot offer can be had. The "
+            "`any`: both. `spot-first`: both, but an on-demand offer is bought only if no spot offer is available. The "
             "strategy of the cluster chooses among the offers of a market.",
         ),
-        Setting("max_price", Number(), None, "$/h", "The most that one machine may cost.", absent="no limit"),
-        Setting("cpus", Whole(high=10_000), 0, "", "CPUs that each node has at least."),
-        Setting("memory", Data(), None, "", "Memory that each node has at least, such as `64Gi`.", absent="any"),
+        Setting("max_price", Number(), None, "$/h", "The highest price of one machine.", absent="no limit"),
+        Setting("cpus", Whole(high=10_000), 0, "", "The least number of CPUs of each host."),
+        Setting("memory", Data(), None, "", "The least memory of each host, such as `64Gi`.", absent="any"),
         Setting("arch", OneOf(("amd64", "arm64")), "amd64", "", "The processor."),
         Setting(
             "prices",
             Prices(),
             None,
             "$/h",
-            "By machine type (`p4d.24xlarge`) or type and market (`p4d.24xlarge/spot`), in place of the catalogue's.",
+            "Prices by machine type (`p4d.24xlarge`), or type and market (`p4d.24xlarge/spot`), for the catalogue's.",
             absent="those of the provider",
         ),
     ),
 )
 NOT_WITH_OFFERS: Final = {
-    "resources": "is what the offers have; leave it out, or leave offers out",
-    "hosts": "is what the offers have; leave it out",
-    "price": "is what the offers cost; override it in offers.prices",
+    "resources": "is set by the offers; leave it out, or leave offers out",
+    "hosts": "is set by the offers; leave it out",
+    "price": "is set by the offers; leave it out, and override prices in offers.prices",
     "preemptible": "follows from the market of each offer; leave it out and set offers.market",
     "provider": "is chosen among offers.providers; leave it out",
-    "family": "is made by offers; leave it out",
+    "family": "is set by the offers; leave it out",
     "fallback": "follows from offers.market; leave it out",
 }
 
 
 class OfferedGroup(NamedTuple):
-    """One offer that a group may take."""
+    """One offer that a group may buy."""
 
     name: str
-    """As the group that is made of it is called."""
+    """The name of the group that is made of the offer."""
     provider: str
     offer: MachineOffer
     resources: Amounts
     settings: Mapping[str, Any]
-    """What the provider must know to buy it."""
+    """The settings that the provider needs to buy it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,14 @@ class Seller:
 def offered_groups(
     reader: DataReader, at: Path, name: str, given: Mapping[str, Any], sellers: Mapping[str, Seller]
 ) -> list[OfferedGroup]:
-    """The offers that fit, in the order in which they are preferred. ``given``: the section as it was read."""
+    """Return the offers that fit, in order of preference. ``given`` is the section as it was read."""
     before = len(reader.mistakes)
     wanted = _wanted(reader, at, given)
     prices = given["prices"] or {}
-    chosen = _sellers(reader, at, given["providers"], sellers)
+    try:
+        chosen = _sellers(reader, at, given["providers"], sellers)
+    except BadCatalogue as error:
+        reader.wrong((*at, "providers"), str(error))
     if len(reader.mistakes) > before:
         return []
     found: list[tuple[str, MachineOffer]] = []
@@ -124,12 +127,15 @@ def offered_groups(
 
 
 def has_offers(group: object) -> bool:
-    """Whether a group of a file has offers in place of resources."""
+    """Return whether a group of a file has offers instead of resources."""
     return isinstance(group, Mapping) and group.get("offers") is not None
 
 
 def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a group that hold over all of its offers. ``scale_down`` is read with the resources of the offers."""
+    """Return the keys of a group that apply to all of its offers together.
+
+    ``scale_down`` is not one of them: it is read with the resources of each offer.
+    """
     for key, remedy in NOT_WITH_OFFERS.items():
         if value.get(key) is not None:
             reader.wrong((*at, key), remedy)
@@ -137,7 +143,7 @@ def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> d
 
 
 def members(found: Sequence[OfferedGroup], base: SoldGroup, market: str) -> list[SoldGroup]:
-    """The groups of a family, made of a group that has what they share."""
+    """Return the groups of a family: ``shared`` with the resources, price and market of each offer."""
     made = []
     for name, provider, offer, resources, settings in found:
         own = {"machine_type": offer.type, "market": offer.market}
@@ -157,7 +163,7 @@ def members(found: Sequence[OfferedGroup], base: SoldGroup, market: str) -> list
 
 
 def read_prices(reader: DataReader, at: Path, value: object) -> dict[str, float]:
-    """Dollars per hour by machine type, or by type and market."""
+    """Read dollars per hour by machine type, or by type and market."""
     found = {}
     for kind, price in reader.mapping(at, value, "dollars per hour by machine type, as {p4d.24xlarge: 12.0}").items():
         if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < 10**6:
@@ -207,7 +213,7 @@ def _sellers(reader: DataReader, at: Path, given: Sequence[str] | None, sellers:
 
 
 def _check_prices(reader: DataReader, at: Path, prices: Mapping[str, float], known: Sequence[MachineOffer]) -> None:
-    """A price for a machine that no provider sells would have no effect."""
+    """Report a price for a machine that no provider sells: it would have no effect."""
     names = {one.type for one in known} | {one.name for one in known}
     for name in prices:
         if name not in names:
@@ -229,7 +235,7 @@ def _group(
 
 
 def _remedy(known: Sequence[MachineOffer], wanted: Wanted, given: Mapping[str, Any]) -> str:
-    """The smallest change after which an offer fits."""
+    """Suggest the smallest change after which an offer fits."""
     models = sorted({one.accelerator for one in known if one.accelerator})
     model = wanted.accelerator
     if model and not any(is_model(one, model) for one in models):

@@ -1,8 +1,7 @@
-"""This module writes a file of Ray, KubeRay or Iris as a Windlass configuration, with comments on what could not be
-converted.
+"""Converts a file of Ray, KubeRay or Iris into a configuration, with comments on what could not be converted.
 
 An importer fills a ``Draft``: groups, cluster, policy, and a note for everything that is lost or changes its meaning.
-Notes are written as comments at their place, and are printed for the user as well. The result is read again before it
+Notes are written as comments at their place, and are also printed. The result is read again before it
 is written: an import never makes a file that ``windlass config check`` refuses.
 """
 
@@ -29,7 +28,7 @@ IMPORTED_FILE: Final = FileKind(
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The configuration as text, and what was lost on the way: one line each, with its path in the old file."""
+    """The configuration as text, and one line with the old path for every setting that could not be converted."""
 
     text: str
     notes: tuple[str, ...]
@@ -37,18 +36,18 @@ class Imported:
 
 @dataclass(slots=True)
 class ImportDraft:
-    """A configuration in the making."""
+    """A configuration that an importer fills."""
 
     system: str
     """Ray or Iris."""
     source: str
-    """What its file is called."""
+    """What a file of that system is called in the comments."""
     cluster: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     providers: dict[str, dict[str, Any]] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
     workload: dict[str, Any] = field(default_factory=dict)
-    """Empty: this version has none for that system."""
+    """Empty if this version has no workload for that system."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     """(the section or ``groups.NAME`` that follows it, the note)."""
 
@@ -57,7 +56,7 @@ class ImportDraft:
 
 
 class ImportReader(DataReader):
-    """Reads another project's file: what is needed, leniently about the rest."""
+    """Reads the needed keys of another project's file, and ignores unknown ones."""
 
     def __init__(self) -> None:
         super().__init__(IMPORTED_FILE)
@@ -66,7 +65,7 @@ class ImportReader(DataReader):
         return {} if value is None else self.mapping(at, value)
 
     def amount(self, at: Path, value: object, resource: str) -> int | float | str | None:
-        """The amount as it was written, if it is one."""
+        """Return the amount as it was written; report a value that is no amount."""
         wanted = "a number such as 4 or 16Gi"
         given = self.parsed(at, value, partial(parse_quantity, resource=resource), wanted)
         return None if given is None else value  # type: ignore[return-value]
@@ -77,7 +76,7 @@ class ImportReader(DataReader):
 
 
 def import_config(text: str | bytes, *, kind: str | None = None) -> Imported:
-    """The configuration that says the same; ``ConfigError`` if the file is of no such kind, or wrong."""
+    """Convert a file; ``ConfigError`` if it has another format or mistakes."""
     from . import iris, kuberay, ray
 
     data = plain_data(text, IMPORTED_FILE)
@@ -111,7 +110,7 @@ def _kind_of(data: object) -> str:
 
 
 def stand_in(draft: ImportDraft, at: Path, name: str) -> None:
-    """The provider of the old file. What this version does not have is simulated, and said so."""
+    """Set the provider of the old file. One that this version does not have becomes a simulated one, with a note."""
     here = {"local": "local", "fake_multinode": "local"}
     draft.providers[name] = {"type": here.get(name, "simulated")}
     if name not in here:

@@ -1,4 +1,4 @@
-"""This module imports an Iris configuration with ``scale_groups`` and ``tpu_pools``, each of which defines many
+"""Imports an Iris configuration with ``scale_groups`` and ``tpu_pools``, each of which defines many
 groups.
 
 A scale group over several zones becomes one group per zone, named as Iris names them. Its priority is our rank: the
@@ -23,19 +23,19 @@ CARRIED_OF_GROUP: Final = {
     *("scale_down_delay",),
 }
 WHY_OF_GROUP: Final = {
-    "quota_pool": "groups do not share their quota errors",
-    "allocation_tier": "a refused group passes its demand on, whatever its size",
+    "quota_pool": "a quota error counts for its own group only",
+    "allocation_tier": "demand of a refused group goes to other groups, whatever its size",
     "scale_up_delay": "Windlass never waits before it grows",
 }
 PREEMPTIBLE: Final = ("preemptible", "spot")
 FAMILIES: Final = {"v4": ("v4", 2), "v5p": ("v5p", 2), "v5e": ("v5litepod", 1), "v6e": ("v6e", 1)}
-"""Of a TPU family: how its sizes are named, and how many cores of that name make a chip."""
+"""By TPU family: the name of its sizes, and how many cores of that name make a chip."""
 
 _SIZE = re.compile(r"([\d.]+)\s*([KMGT]?)(i?B)?", re.IGNORECASE)
 
 
 def import_iris(reader: ImportReader, data: object) -> ImportDraft:
-    """The draft that an Iris configuration gives."""
+    """Make a draft of an Iris configuration."""
     file = reader.mapping((), data)
     draft = ImportDraft("Iris", "an Iris configuration")
     draft.cluster["choose"] = "rank"
@@ -44,7 +44,7 @@ def import_iris(reader: ImportReader, data: object) -> ImportDraft:
     )
     for key, value in file.items():
         if key not in CARRIED and value not in (None, "", [], {}):
-            draft.note((key,), "no part of an autoscaler's configuration here")
+            draft.note((key,), "is not part of an autoscaler's configuration in Windlass")
     platform = reader.part(("platform",), file.get("platform"))
     names = [key for key in platform if key != "label_prefix" and is_name(key)]
     seller = names[0] if names else "iris"
@@ -61,7 +61,7 @@ def import_iris(reader: ImportReader, data: object) -> ImportDraft:
 
 
 def _defaults(reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any]) -> int | float | None:
-    """The idle timeout that holds for all groups; the interval goes into the policy."""
+    """Return the idle timeout of all groups; set the interval in the policy."""
     defaults = reader.part(("defaults",), file.get("defaults"))
     at = ("defaults", "autoscaler")
     scaler = reader.part(at, defaults.get("autoscaler"))
@@ -83,7 +83,7 @@ def _defaults(reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any])
 
 
 def _span(reader: ImportReader, at: Path, value: object) -> int | float | None:
-    """Iris writes ``{milliseconds: 300000}``; plain numbers are seconds."""
+    """Return seconds. Iris writes ``{milliseconds: 300000}``; plain numbers are seconds."""
     if not isinstance(value, Mapping):
         return None if value is None else reader.span(at, value)
     milliseconds = reader.span((*at, "milliseconds"), value.get("milliseconds")) or 0
@@ -115,7 +115,7 @@ def _zones(reader: ImportReader, at: Path, kind: Mapping[str, Any]) -> list[str]
 def _pool(
     reader: ImportReader, draft: ImportDraft, at: Path, name: str, pool: Mapping[str, Any]
 ) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
-    """A pool defines one scale group per size and zone."""
+    """Expand a pool into one scale group per size and zone."""
     family = pool.get("family")
     if not isinstance(family, str) or family not in FAMILIES:
         reader.wrong((*at, "family"), f"must be one of {', '.join(FAMILIES)}, is {shown(family)}")
@@ -127,7 +127,11 @@ def _pool(
     for size in sizes:
         if size not in good:
             reader.wrong((*at, "sizes"), f"has the size {shown(size)}, which must be a whole number")
-    draft.note(at, "each size waits for the smaller ones in Iris; here a refused size passes demand on", "cluster")
+    draft.note(
+        at,
+        "in Iris, each size waits for the smaller ones; in Windlass, demand of a refused size goes to other groups",
+        "cluster",
+    )
     for tier, size in enumerate(sorted(good, key=int)):
         chips = max(1, int(size) // cores)
         hosts = 1 if chips <= (4 if cores == 2 else 8) else -(-chips // 4)
@@ -171,7 +175,7 @@ def _group(
 
     worker = reader.part((*at, "worker"), kind.get("worker"))
     labels = reader.labels((*at, "worker", "attributes"), worker.get("attributes"))
-    labels.pop("preemptible", None)  # the group says so itself
+    labels.pop("preemptible", None)  # the group sets it
     if zone:
         labels.setdefault("zone", zone)
     for key, value in (("device-variant", device.get("variant")), ("capacity-type", capacity)):
@@ -243,7 +247,7 @@ def _resources(
 
 
 def _size(value: object) -> object:
-    """``16GB`` as ``16Gi``."""
+    """Return ``16GB`` as ``16Gi``."""
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         return value

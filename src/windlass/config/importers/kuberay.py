@@ -1,4 +1,4 @@
-"""This module imports a RayCluster of KubeRay (``kind: RayCluster``).
+"""Imports a RayCluster of KubeRay (``kind: RayCluster``).
 
 Each worker group becomes a group of single-host slices that the provider ``kuberay`` sells. What one worker has is read
 as KubeRay reads it: from ``rayStartParams``, else from the limits of the first container.
@@ -19,13 +19,13 @@ from .base import ImportDraft, ImportReader
 from .ray import GCS_PORT, RESOURCES
 
 IDLE_SECONDS: Final = 60
-"""What Ray's autoscaler takes in a RayCluster without ``idleTimeoutSeconds``."""
+"""The idle timeout of Ray's autoscaler for a RayCluster without ``idleTimeoutSeconds``."""
 DEVICES: Final = {"google.com/tpu": "tpu"}
 PROVIDER: Final = "kuberay"
 
 
 def import_ray_cluster(reader: ImportReader, data: object) -> ImportDraft:
-    """The draft that a RayCluster gives."""
+    """Make a draft of a RayCluster."""
     file = reader.mapping((), data)
     draft = ImportDraft("Ray", "a RayCluster")
     metadata = reader.part(("metadata",), file.get("metadata"))
@@ -78,7 +78,7 @@ def _group(reader: ImportReader, draft: ImportDraft, at: Path, given: Mapping[st
     least = reader.integer((*at, "minReplicas"), given.get("minReplicas"), 0, high=MOST_SLICES)
     most = given.get("maxReplicas")
     if most is None or (isinstance(most, int) and most > MOST_SLICES):
-        draft.note((*at, "maxReplicas"), f"not limited: max is {MOST_SLICES}, write what you can pay", above)
+        draft.note((*at, "maxReplicas"), f"not limited: max is {MOST_SLICES}; lower it to what you can pay for", above)
         most = MOST_SLICES
     most = reader.integer((*at, "maxReplicas"), most, MOST_SLICES, high=MOST_SLICES)
     if most < least:
@@ -132,7 +132,7 @@ def _resources(
 
 
 def _custom(reader: ImportReader, at: Path, value: object) -> Mapping[str, Any]:
-    """Custom resources: JSON, in quotes once more for the shell."""
+    """Return custom resources from JSON that is quoted a second time for the shell."""
     if value is None:
         return {}
     try:

@@ -1,6 +1,6 @@
-"""This module imports a Ray cluster file (``ray up``).
+"""Imports a Ray cluster file (``ray up``).
 
-Each node type becomes a group of single-host slices. The head is not bought: it is where the cluster lives, and is
+Each node type becomes a group of single-host slices. Windlass does not buy the head; it is
 started as before; its node type becomes a group only if Ray may start workers of it (``max_workers`` above 0).
 """
 
@@ -21,7 +21,7 @@ RESOURCES: Final = {"CPU": "cpu", "GPU": "gpu", "TPU": "tpu"}
 MAX_WORKERS: Final = 2
 IDLE_MINUTES: Final = 5
 CONCURRENT: Final = 10
-"""Ray's own autoscaler launches so many nodes at once, over all types."""
+"""The number of nodes that Ray's own autoscaler launches at once, over all types."""
 GCS_PORT: Final = 6379
 _PORT: Final = re.compile(r"--port[= ](\d+)")
 
@@ -31,12 +31,12 @@ CARRIED: Final = {
     *("provider", "upscaling_speed", "worker_nodes"),
 }
 CARRIED_OF_TYPE: Final = {"node_config", "resources", "labels", "min_workers", "max_workers", "idle_timeout_s"}
-OWN: Final = {"target_utilization_fraction": "Windlass packs first and buys what is left"}
+OWN: Final = {"target_utilization_fraction": "Windlass fills running machines first and buys for the rest"}
 WHY: Final = "setting up nodes is left to the provider and the workload"
 
 
 def import_ray(reader: ImportReader, data: object) -> ImportDraft:
-    """The draft that a Ray cluster file gives."""
+    """Make a draft of a Ray cluster file."""
     file = reader.mapping((), data)
     draft = ImportDraft("Ray", "a Ray cluster file")
     for key, value in file.items():
@@ -83,7 +83,7 @@ def _speed(reader: ImportReader, speed: object) -> float:
 
 
 def _head(draft: ImportDraft, file: Mapping[str, Any], provider: Mapping[str, Any]) -> str:
-    """The address of the GCS: its host is in the file only where the machines are the user's own."""
+    """Return the address of the GCS. Only a file of on-premise machines has its host."""
     commands = file.get("head_start_ray_commands")
     port = _PORT.search(" ".join(map(str, commands)) if isinstance(commands, list) else "")
     host = provider.get("head_ip")
@@ -97,13 +97,13 @@ def _node_types(
     reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any]
 ) -> list[tuple[Path, str, Mapping[str, Any]]]:
     named = file.get("available_node_types")
-    if named is None:  # the form before node types: one kind of worker
+    if named is None:  # the old format without node types: one kind of worker
         text = f"none are given: the workers become the group {LEGACY_TYPE}"
         draft.note(("available_node_types",), text, f"groups.{LEGACY_TYPE}")
         kind = {"node_config": file.get("worker_nodes"), "min_workers": file.get("min_workers")}
         return [((), LEGACY_TYPE, kind)]
     if file.get("min_workers") is not None:
-        draft.note(("min_workers",), "Ray counts it per node type since there are any; it has no effect", "cluster")
+        draft.note(("min_workers",), "Ray ignores it in a file with node types; it has no effect", "cluster")
     at = ("available_node_types",)
     return [((*at, name), name, reader.part((*at, name), kind)) for name, kind in reader.mapping(at, named).items()]
 
@@ -157,12 +157,12 @@ def _resources(reader: ImportReader, draft: ImportDraft, at: Path, value: object
         if (given := reader.amount((*at, name), amount, ours)) is not None:
             found[ours] = given
     if not found:
-        draft.note(at, "not given (Ray asks the provider): write what one node has, or nothing will fit", above)
+        draft.note(at, "not given (Ray asks the provider): write what one machine has, or nothing will fit", above)
     return found
 
 
 def _is_spot(config: Mapping[str, Any]) -> bool:
-    """Whether the machine may be taken back, as AWS, GCP and Azure write it."""
+    """Return whether the cloud may preempt the machine, in the words of AWS, GCP and Azure."""
     market = config.get("InstanceMarketOptions")
     if isinstance(market, Mapping) and market.get("MarketType") == "spot":
         return True

@@ -1,9 +1,8 @@
 """The actuator makes the outside calls that the recorded states ask for. It never changes state.
 
-What is to be done follows from the states of the slices alone, so a controller that was killed and restarted does what
-is left to do, with the same ids and epochs, and nothing twice. Calls are bounded and concurrent; one slow or failing
-call delays no other. A launch that a provider refuses is returned as ``Refused`` and becomes an observation of the next
-pass.
+The calls follow from the states of the slices alone, so a controller that was killed and restarted makes the remaining
+calls, with the same ids and epochs, and none twice. Calls are bounded and concurrent; one slow or failing call delays
+no other. A launch that a provider refuses is returned as ``Refused`` and becomes an observation of the next pass.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from windlass.providers.protocol import (
 from windlass.workloads.protocol import Workload
 
 Key = tuple[str, str, int]
-"""Action, slice, and fence or attempt: the same key is never under way twice."""
+"""Action, slice, and fence or attempt. Only one call per key is under way at a time."""
 
 Call = Callable[[], Awaitable[None]]
 
 _WAITING: Final = frozenset({State.QUEUED, State.BOOTING, State.INITIALIZING, State.READY})
-"""States in which nothing is called for, unless a fence is to be taken down."""
+"""States that need no call, unless a cordon must be lifted."""
 
 LAUNCH_TRIES = 3
-"""Launch calls that fail without a refusal before the demand goes to another group."""
+"""Failed launch calls without a refusal after which the demand goes to another group."""
 
 
 @dataclass
 class Actuator:
-    """Makes the calls. ``may_act`` says whether this controller still leads: it is asked before every call."""
+    """Makes the calls. ``may_act`` returns whether this controller still leads; it is checked before every call."""
 
     providers: Mapping[str, Provider]
     workload: Workload
@@ -56,10 +55,10 @@ class Actuator:
     may_act: Callable[[], bool]
     now: Callable[[], float]
     on_answer: Callable[[], None] = lambda: None
-    """Called when a call has ended, with or without an error, and an observation may show something new."""
+    """Called when a call has ended, with or without an error, so that the loop observes its effect."""
     refused: list[Refused] = field(default_factory=list)
     overtaken: str = ""
-    """The error of a provider that knows a newer controller; empty: there is none."""
+    """The error of a provider that knows a newer controller; empty: no provider does."""
     _troubles: dict[Key, str] = field(default_factory=dict)
     _under_way: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _done: set[Key] = field(default_factory=set)
@@ -67,9 +66,9 @@ class Actuator:
     _tried: dict[Key, int] = field(default_factory=dict)
     _gone: Mapping[str, Gone] = field(default_factory=dict)
     _forgets: dict[Key, Call] = field(default_factory=dict)
-    """The calls for the slices that are gone."""
+    """Calls that were made for slices that are gone."""
     _forgotten: set[str] = field(default_factory=set)
-    """Slices that are gone and were forgotten: these are many, and are not asked about again."""
+    """Ended slices that the workload has already forgotten; they need no further call."""
 
     def next_tries(self) -> dict[str, tuple[float, str]]:
         """When each launch that failed is tried again, and why it failed, by slice."""
@@ -81,7 +80,7 @@ class Actuator:
         }
 
     def start(self, fleet: Fleet, settings: Settings) -> None:
-        """Start every call that the fleet needs and that is not under way or done."""
+        """Start every call that the fleet needs and that is neither under way nor done."""
         now, policy = self.now(), settings.policy
         wanted = dict(self._calls(fleet, settings, now))
         if fleet.gone is not self._gone:
@@ -100,7 +99,7 @@ class Actuator:
 
     @property
     def under_way(self) -> frozenset[str]:
-        """What kinds of calls are under way."""
+        """The kinds of calls that are under way."""
         return frozenset([key[0] for key in self._under_way])
 
     @property
@@ -110,11 +109,11 @@ class Actuator:
 
     @property
     def troubles(self) -> dict[str, str]:
-        """Slices whose last call failed, and how."""
+        """Slices whose last call failed, with the error."""
         return {f"slice {key[1]}": f"{key[0]}: {text}" for key, text in sorted(self._troubles.items())}
 
     def next_try(self) -> float | None:
-        """When the first of the calls that failed is made again."""
+        """When the next failed call is retried."""
         over = self._done | self._under_way.keys()
         return min((when for key, when in self._not_before.items() if key not in over), default=None)
 
@@ -161,7 +160,8 @@ class Actuator:
                     yield ("forget", name, fence), self._forget(name)
                 if record.is_empty:
                     provider = self.providers[record.provider]
-                    # A call that came before the machine found nothing to end: it is made again once one is seen.
+                    # A terminate call that arrived before the machine existed ended nothing: it is repeated once the
+                    # machine is listed.
                     number = 2 * int(record.since) + record.seen
                     yield ("terminate", name, number), lambda: provider.terminate(name, self.epoch)
                 else:
@@ -201,7 +201,7 @@ class Actuator:
         except StaleEpoch as error:
             self.overtaken = str(error)
         except TimeoutError:
-            # It may have worked all the same: the next list shows it. A launch is retried later.
+            # The call may have worked; the next list shows it. A launch is retried later.
             self._failed(key, f"gave no answer within {seconds(policy.call_timeout)}", policy)
             if key[0] == "launch":
                 self._done.add(key)
@@ -211,13 +211,13 @@ class Actuator:
                 self._unlaunched(key, error)
         finally:
             del self._under_way[key]
-            if (
-                key not in self._forgets or key[1] not in self._forgotten
-            ):  # nothing new will be observed of an ended slice
+            if key not in self._forgets or key[1] not in self._forgotten:  # an ended slice gives no new observation
                 self.on_answer()
 
     def _unlaunched(self, key: Key, error: Exception) -> None:
-        """A refusal is reported at once; any other error may have bought, and is retried with the same token."""
+        """Report a refusal at once. After any other error the machine may exist, so the call is retried with the same
+        token.
+        """
         refusal = _refusal(key[1], error)
         self._tried[key] = self._tried.get(key, 0) + 1
         if refusal.certain or self._tried[key] >= LAUNCH_TRIES:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class InternedTable(Generic[T]):
-    """The table of one kind of item."""
+    """Holds the table of one kind of item."""
 
     def __init__(self, kind: type[T], name: str, whole: Callable[[Any], bool]) -> None:
         """``name``: the attribute with the name of an item. ``whole``: validates an item that is new."""
@@ -29,14 +29,15 @@ class InternedTable(Generic[T]):
         """Whether every item of it became an entry of the table."""
 
     def known(self, table: Mapping[str, T]) -> None:
-        """This was shown before."""
+        """Start from a known table."""
         self.table, self._last, self._whole_last = table, (), False
 
     def take(
         self, answer: Sequence[Any], strange: Callable[[Any], None], twice: Callable[[str], None]
     ) -> Mapping[str, T]:
-        """The table of an answer. ``strange`` is called with each invalid item, ``twice`` with each repeated name: it
-        raises, or the item is left out."""
+        """Return the table of an answer. ``strange`` is called with each invalid item, ``twice`` with each repeated
+        name: it raises, or the item is left out.
+        """
         if answer is self._last and self._whole_last:
             return self.table
         last = answer if type(answer) is tuple else tuple(answer)
@@ -47,7 +48,7 @@ class InternedTable(Generic[T]):
         return found
 
     def _by_news(self, answer: Sequence[Any]) -> Mapping[str, T] | None:
-        """The table, from only the items that were not in the last answer; None: an item is invalid or repeated."""
+        """Update the table with the items that are new in this answer; None: an item is invalid or repeated."""
         fresh, over = _news(self._last, answer)
         news: dict[str, T] = {}
         for one in fresh:
@@ -57,7 +58,7 @@ class InternedTable(Generic[T]):
             news[self._name(known)] = known
         gone = [name for name in map(self._name, over) if name not in news]
         if len(answer) != len(self.table) - len(gone) + sum([name not in self.table for name in news]):
-            return None  # one shows twice
+            return None  # an item is repeated
         changed = [name for name, one in news.items() if self.table.get(name) is not one]
         if not gone and not changed:
             return self.table
@@ -83,7 +84,7 @@ class InternedTable(Generic[T]):
         return self.table if same else found
 
     def _known(self, one: Any) -> T | None:
-        """The item, as the known object if it is equal; None: it is invalid."""
+        """Return the known object if it is equal to the item, else the item; None: it is invalid."""
         if not isinstance(one, self._kind):
             return None
         name = self._name(one)
@@ -94,12 +95,12 @@ class InternedTable(Generic[T]):
 
 
 def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The objects that are new in an answer, and those that are missing."""
-    if len(before) == len(after):  # mostly in the same places too
+    """Return the objects that are new in an answer, and those that are missing."""
+    if len(before) == len(after):  # usually at the same positions
         pairs = [(new, old) for new, old in zip(after, before, strict=True) if new is not old]
         if len(pairs) < len(after) // 2:
             before, after = [old for _, old in pairs], [new for new, _ in pairs]
-    else:  # mostly a few have come at the end, or have gone from somewhere
+    else:  # usually a few were appended, or removed somewhere
         head = _alike(before, after)
         before, after = before[head:], after[head:]
         tail = _alike(before[::-1], after[::-1])
@@ -109,5 +110,5 @@ def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> int:
-    """With how many of the same objects both begin."""
+    """Return the length of the common prefix of identical objects."""
     return next(compress(count(), map(is_not, some, others)), min(len(some), len(others)))

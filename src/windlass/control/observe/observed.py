@@ -21,7 +21,7 @@ from .validation import ValidView
 
 WORKLOAD: Final = "workload"
 PROVIDER: Final = "provider "
-"""How sources are called in the tables ``trouble`` and ``unknown``."""
+"""Names of the sources in the tables ``trouble`` and ``unknown``."""
 
 T = TypeVar("T")
 Nodes = Mapping[str, tuple[WorkNode, ...]]
@@ -34,27 +34,27 @@ class Observed:
     demand: Mapping[str, Demand] = field(default_factory=dict)
     request: Mapping[str, Demand] = field(default_factory=dict)
     node: Mapping[str, WorkNode] = field(default_factory=dict)
-    word: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    acknowledgement: Mapping[str, Acknowledgement] = field(default_factory=dict)
     instance: Mapping[str, Instance] = field(default_factory=dict)
     trouble: Mapping[str, str] = field(default_factory=dict)
-    """What has an error, by name: a source, or a slice whose calls fail; and what the trouble is."""
+    """Errors by name of a source, or of a slice whose calls fail."""
     unknown: Mapping[str, bool] = field(default_factory=dict)
-    """Sources that gave no answer that counts."""
+    """Sources without a valid answer."""
     seller: Mapping[str, str] = field(default_factory=dict)
-    """The provider that lists an instance, if it is not the one that sells its group."""
+    """The provider that lists an instance, if it is not the provider of its group."""
 
     def view(self) -> WorkloadView:
-        """What the workload showed last."""
+        """The last view of the workload."""
         return WorkloadView(
             tuple(self.demand.values()),
             tuple(self.request.values()),
             tuple(self.node.values()),
-            tuple(self.word.values()),
+            tuple(self.acknowledgement.values()),
         )
 
     @cached_attribute
     def silent(self) -> frozenset[str]:
-        """Providers that gave no answer that counts."""
+        """Providers without a valid answer."""
         return frozenset([name.removeprefix(PROVIDER) for name in self.unknown if name.startswith(PROVIDER)])
 
     @cached_attribute
@@ -63,16 +63,19 @@ class Observed:
         return _regrouped({}, {}, self.node)
 
     def carry_on(self, before: Observed) -> None:
-        """Take over the grouping of an earlier look, if it was made, which is cheaper than to group again."""
+        """Reuse the grouping of an earlier observation, if there is one: cheaper than grouping again."""
         if "nodes_of" in before.__dict__:
             same = self.node is before.node
             self.__dict__["nodes_of"] = before.nodes_of if same else _regrouped(before.nodes_of, before.node, self.node)
 
     def touched_since(self, before: Observed) -> set[str]:
-        """Slices with another instance, node or acknowledgement than before."""
-        instances, words = diff(before.instance, self.instance), diff(before.word, self.word)
+        """Return the slices whose instance, nodes or acknowledgement changed."""
+        instances, acknowledged = (
+            diff(before.instance, self.instance),
+            diff(before.acknowledgement, self.acknowledgement),
+        )
         nodes = diff(before.node, self.node)
-        found = {*instances.changed, *instances.gone, *words.changed, *words.gone}
+        found = {*instances.changed, *instances.gone, *acknowledged.changed, *acknowledged.gone}
         for name in nodes.changed:
             found.add(self.node[name].slice_id)
             if name in before.node:
@@ -81,7 +84,7 @@ class Observed:
 
 
 def _regrouped(groups: Nodes, before: Mapping[str, WorkNode], after: Mapping[str, WorkNode]) -> Nodes:
-    """The nodes of each slice, from those before."""
+    """Return the nodes of each slice, updated from the earlier grouping."""
     found, news = dict(groups), diff(before, after)
     for name in (*news.changed, *news.gone):
         was, now = before.get(name), after.get(name)
@@ -102,8 +105,9 @@ def observed_after(
     was: Settings | None,
     settings: Settings,
 ) -> Observed:
-    """What is remembered of an observation. ``troubles``: of sources and of outside calls; ``was``: the settings
-    before."""
+    """Return the tables after a new observation. ``troubles``: errors of sources and of outside calls; ``was``: the
+    settings before.
+    """
     shows: ValidView | Observed = before if work is None else work
     silent = [name for name, many in instances.items() if many is None]
     unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if work is not None else [WORKLOAD])
@@ -112,7 +116,7 @@ def observed_after(
         demand=shows.demand,
         request=shows.request,
         node=shows.node,
-        word=_same(before.word, shows.word),
+        acknowledgement=_same(before.acknowledgement, shows.acknowledgement),
         instance=instance,
         trouble=_same(before.trouble, troubles),
         unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
@@ -123,19 +127,18 @@ def observed_after(
 
 
 def _same(before: Mapping[str, T], after: Mapping[str, T]) -> Mapping[str, T]:
-    """The table as it was, if it is the same again."""
+    """Return the old table if the new one is equal."""
     return before if before == after else after
 
 
 def _listed(
     before: Observed, instances: Mapping[str, Mapping[str, Instance] | None], was: Settings | None, settings: Settings
 ) -> tuple[Mapping[str, Instance], Mapping[str, str]]:
-    """Every instance that is listed, or was by a provider that is silent now, and its provider if that is
-    unexpected."""
+    """Return every listed instance, silent providers with their last list, and unexpected providers by instance."""
     usual = {name: sold.provider for name, sold in settings.by_name.items()}
     if len(instances) == 1 and was is settings and not before.seller:
         [(provider, shown)] = instances.items()
-        if shown is not None:  # one provider sells everything: unchanged instances are skipped
+        if shown is not None:  # only one provider: unchanged instances are skipped
             news = diff(before.instance, shown).changed
             return shown, {name: provider for name in news if usual.get(shown[name].group) != provider}
     instance: dict[str, Instance] = {}
@@ -150,13 +153,13 @@ def _listed(
     for provider, many in instances.items():
         shown = many or {}
         instance.update(shown)
-        if seller:  # an instance that two of them list is the last one's
+        if seller:  # if two providers list an instance, the last one counts
             seller = {name: other for name, other in seller.items() if name not in shown}
         seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
     return _same(before.instance, instance), seller
 
 
 def seller_of(observed: Observed, settings: Settings, instance: Instance) -> str:
-    """Who lists an instance."""
+    """Return the provider that lists an instance."""
     sold = settings.by_name.get(instance.group)
     return observed.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")

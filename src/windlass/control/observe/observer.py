@@ -1,7 +1,8 @@
 """The observer reads every source concurrently, each with a time limit.
 
 A slow call keeps running up to its limit while the loop goes on without it. The last answer of a source stays valid for
-as long as one call may take; after that the source is unknown, and its error says why.
+as long as one call may take; after that the source is unknown, and its error says why. A workload with
+``answers_promptly`` is unknown earlier: as soon as a call takes much longer than the one before.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from windlass.core.model.reasons import seconds
 from windlass.providers.protocol import EndConfirmingProvider, Instance, Provider
-from windlass.workloads.protocol import Workload, WorkloadError
+from windlass.workloads.protocol import PromptWorkload, Workload, WorkloadError
 
 from .completed import Completed
 from .observed import Observed
@@ -22,8 +23,12 @@ from .validation import InvalidAnswer, Lists, ValidView, Views
 T = TypeVar("T")
 
 PATIENCE = 0.5
-"""Seconds that the loop waits for an observation that it has just begun. Most take milliseconds; one that hangs is not
-waited for a second time."""
+"""Seconds that the loop waits for an observation that it has just started. Most take milliseconds. The loop does not
+wait a second time for one that hangs.
+"""
+SLOWER = 3.0
+"""How many times as long as the last observation one may take before the answer of a prompt source is no longer used.
+On a machine where every call is slow, the answers stay usable."""
 
 
 _NO_ANSWER: Final = "has not answered yet"
@@ -33,74 +38,88 @@ _NO_ANSWER: Final = "has not answered yet"
 class _Source(Generic[T]):
     """One provider or the workload."""
 
-    look: Callable[[], Coroutine[Any, Any, object]]
+    observe: Callable[[], Coroutine[Any, Any, object]]
     check: Callable[[object], T]
     limit: Callable[[], float]
     steady: Callable[[], float]
     on_answer: Callable[[], None]
+    prompt: bool = False
+    """Whether its calls take milliseconds, so that a slow one means that it has stopped answering."""
     answer: T | None = None
     asked_at: float | None = None
-    """When the observation began that gave the answer."""
+    """When the observation that gave the answer began."""
+    took: float = 0.0
+    """Seconds from then to the answer."""
     trouble: str = ""
     brief: bool = False
-    """Whether it has failed too briefly to be reported."""
+    """Whether the failure is too recent to be reported."""
     task: asyncio.Task[None] | None = None
     _time: asyncio.Timeout | None = None
-    """How long the last observation may take."""
+    """Time limit of the current observation."""
 
     def begin(self) -> bool:
-        """Whether an observation has just begun that takes its time; not while an older one is under way."""
-        if self.is_looking:
+        """Start an observation unless one is under way; return whether the loop should wait for it."""
+        if self.is_observing:
             return False
         asked_at = self.steady()
         try:
-            look = self.look()
-            if isinstance(look, Completed):
-                self._take(look.answer, asked_at)
+            coroutine = self.observe()
+            if isinstance(coroutine, Completed):
+                self._take(coroutine.answer, asked_at)
                 return False
         except Exception as error:  # noqa: BLE001  # as in an observation that takes its time
             self._fail(error)
             return False
-        self.task = asyncio.create_task(self._look(look, asked_at))
+        self.task = asyncio.create_task(self._observe(coroutine, asked_at))
         return True
 
     @property
-    def is_looking(self) -> bool:
+    def is_observing(self) -> bool:
         return self.task is not None and not self.task.done()
 
     def bound(self, begun: float) -> None:
-        """Give the observation under way its time limit, from when it began. A timer for each one that answers at once
-        would cost more than the answer."""
+        """Set the time limit of the observation under way, counted from its start. Observations that end at once need
+        no timer, which would cost more than they do.
+        """
         if self._time is not None:
             self._time.reschedule(begun + self.limit())
 
-    async def _look(self, look: Coroutine[Any, Any, object], asked_at: float) -> None:
+    async def _observe(self, coroutine: Coroutine[Any, Any, object], asked_at: float) -> None:
         limit = self.limit()
         try:
             async with asyncio.timeout(None) as self._time:
-                self._take(await look, asked_at)
+                self._take(await coroutine, asked_at)
         except TimeoutError:
             self.trouble = f"gave no answer within {seconds(limit)}"
-        except Exception as error:  # noqa: BLE001  # whatever a source raises is that source's trouble, never the loop's
+        except Exception as error:  # noqa: BLE001  # an error of a source never ends the loop
             self._fail(error)
         self.on_answer()
 
     def _take(self, answer: object, asked_at: float) -> None:
         self.answer, self.asked_at, self.trouble, self.brief = self.check(answer), asked_at, "", False
+        self.took = self.steady() - asked_at
 
     def _fail(self, error: Exception) -> None:
-        garbage = isinstance(error, InvalidAnswer)
         self.brief = isinstance(error, WorkloadError) and error.brief
-        self.answer, self.trouble = None, f"gave garbage: {error}" if garbage else f"{error}" or type(error).__name__
+        text = str(error) or type(error).__name__
+        self.answer, self.trouble = (
+            None,
+            f"gave an invalid answer: {error}" if isinstance(error, InvalidAnswer) else text,
+        )
 
     def known(self) -> T | None:
-        """The last answer, while it counts."""
+        """Return the last answer while it is valid."""
         if self.answer is None or self.asked_at is None:
             return None
-        if self.steady() - self.asked_at > self.limit():
-            self.trouble = self.trouble or f"gives no answer since {seconds(round(self.steady() - self.asked_at))}"
+        age = self.steady() - self.asked_at
+        if age > self.limit():
+            self.trouble = self.trouble or f"has not answered for {seconds(round(age))}"
             return None
-        return self.answer
+        return None if self.is_late(age) else self.answer
+
+    def is_late(self, age: float) -> bool:
+        """Return whether the observation under way takes so long that the last answer is not used any more."""
+        return self.prompt and self.is_observing and age > max(PATIENCE, SLOWER * self.took)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +127,21 @@ class Observation:
     """The answers of all sources. None is "unknown"."""
 
     instances: Mapping[str, Mapping[str, Instance] | None]
-    """By provider, then by slice."""
+    """Instances by provider, then by slice."""
     work: ValidView | None
     troubles: Mapping[str, str] = field(default_factory=dict)
     """Errors of sources, by name."""
     awaited: frozenset[str] = frozenset()
-    """Sources whose first answer is still awaited, by name."""
+    """Sources that have not answered yet, by name."""
 
     @property
     def mistakes(self) -> tuple[str, ...]:
-        """Demands that were left out, in words."""
+        """A sentence for each demand that was left out."""
         return self.work.mistakes if self.work is not None else ()
 
 
 class _Listing:
-    """The list of a provider, with the slices whose end it confirms as ``ended``."""
+    """Return the list of a provider, with the slices whose end it confirms as ``ended``."""
 
     def __init__(self, provider: Provider, name: str, missing: Callable[[str], Mapping[str, str]]) -> None:
         self._provider, self._name, self._missing = provider, name, missing
@@ -139,22 +158,24 @@ class _Listing:
                 return listing
             ends = provider.confirm_ended(asked)
             return Completed(_with_ends(listing.answer, asked, ends.answer)) if isinstance(ends, Completed) else listing
-        return self._look(listing, provider)
+        return self._observe(listing, provider)
 
-    async def _look(self, listing: Coroutine[Any, Any, Sequence[Instance]], provider: EndConfirmingProvider) -> object:
+    async def _observe(
+        self, listing: Coroutine[Any, Any, Sequence[Instance]], provider: EndConfirmingProvider
+    ) -> object:
         shown = await listing
         asked = self._absent(shown)
         return _with_ends(shown, asked, await provider.confirm_ended(asked)) if asked else shown
 
     def _absent(self, shown: Sequence[Instance]) -> dict[str, str]:
-        """Slices that the last list had and this one has not, and those that the controller misses, with groups."""
+        """Return the slices that disappeared from the list and those that the controller misses, with their groups."""
         wanted = dict(self._missing(self._name))
         if shown is self._last and not wanted:
             return {}
         try:
             listed = {one.slice_id for one in shown}
             wanted |= {one.slice_id: one.group for one in self._last}
-        except (AttributeError, TypeError):  # not a list: the validation finds that
+        except (AttributeError, TypeError):  # not a list: validation reports that
             return {}
         self._last = shown
         return {name: group for name, group in wanted.items() if name not in listed}
@@ -178,11 +199,13 @@ class Observer:
         on_answer: Callable[[], None] = lambda: None,
         missing: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """``on_answer`` is called when an observation ends that no caller waits for any more. ``missing``: the slices
-        of a provider, with their groups, that may have ended: a provider that remembers ends is asked about them."""
+        """``on_answer`` is called when an observation ends after the loop stopped waiting for it. ``missing`` returns
+        the slices of a provider that may have ended, with their groups: providers that remember ends confirm them.
+        """
         self._on_answer, self._waited_for = on_answer, False
         self._views, self._lists = Views(), {name: Lists() for name in providers}
-        self._workload = _Source(workload.observe, self._views, limit, steady, self._late)
+        prompt = isinstance(workload, PromptWorkload) and workload.answers_promptly
+        self._workload = _Source(workload.observe, self._views, limit, steady, self._late, prompt)
         self._providers = {
             name: _Source(_Listing(provider, name, missing), self._lists[name], limit, steady, self._late)
             for name, provider in sorted(providers.items())
@@ -199,7 +222,7 @@ class Observer:
         if not self._waited_for:
             self._on_answer()
 
-    async def look(self) -> Observation:
+    async def observe(self) -> Observation:
         """The current answers, without waiting for slow sources."""
         fresh = [source for source in self._sources if source.begin()]
         if fresh:
@@ -222,19 +245,20 @@ class Observer:
                     troubles[f"slice {slice_id}"] = one.trouble
         if work is not None:
             troubles |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
-        if (self._workload.trouble or work is None) and not self._workload.brief:
-            troubles["workload"] = self._workload.trouble or _NO_ANSWER
-            if not self._workload.trouble:
-                awaited.add("workload")
+        trouble, never = self._workload.trouble, self._workload.answer is None
+        if (trouble or never) and not self._workload.brief:
+            troubles["workload"] = trouble or _NO_ANSWER
+        if work is None and not trouble:
+            awaited.add("workload")
         return Observation(instances, work, troubles, frozenset(awaited))
 
     async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
         """Wait briefly for the observations that have just begun."""
         begun = asyncio.get_running_loop().time()
         try:
-            await asyncio.sleep(0)  # many answer at once, and need no waiting
-        finally:  # when this wait is cancelled the observations go on; all of them have begun
-            slow = [source for source in fresh if source.is_looking]
+            await asyncio.sleep(0)  # many answer at once
+        finally:  # cancelling this wait does not cancel the observations
+            slow = [source for source in fresh if source.is_observing]
             for source in slow:
                 source.bound(begun)
         if slow:

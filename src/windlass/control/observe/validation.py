@@ -1,7 +1,7 @@
 """Validation checks the answers of providers and workloads before anything uses them.
 
 A malformed list or view is unknown as a whole: dropping one record would make it look gone. A malformed demand is
-dropped alone and reported in words.
+dropped alone and reported.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 from .interning import InternedTable
 
 MOST: Final = 2**60
-"""An amount from which on it is a mistake: a cluster's sums must fit into 64 bits."""
+"""Larger amounts are a mistake: the sums of a cluster must fit into 64 bits."""
 MOST_MEMBERS: Final = 100_000
-"""Of a gang: planning for so many takes about a second."""
+"""Most members of a gang: planning for this many takes about a second."""
 
 
 class InvalidAnswer(Exception):
-    """An answer that is malformed."""
+    """An answer is malformed."""
 
 
 class Lists:
@@ -41,7 +41,7 @@ class Lists:
         self._instances.known(instances)
 
     def __call__(self, answer: object) -> Mapping[str, Instance]:
-        """The list by slice; ``InvalidAnswer`` if anything in it is not an instance, or an id is repeated."""
+        """Return the list by slice; raise ``InvalidAnswer`` if an item is not an instance, or an id is repeated."""
         return self._instances.take(_many(answer, "instances"), _no_instance, _listed_twice)
 
 
@@ -60,20 +60,20 @@ class ValidView:
     demand: Mapping[str, Demand]
     request: Mapping[str, Demand]
     node: Mapping[str, WorkNode]
-    word: Mapping[str, Acknowledgement]
+    acknowledgement: Mapping[str, Acknowledgement]
     mistakes: tuple[str, ...]
     shown: WorkloadView
-    """As it came."""
+    """The view as the workload gave it."""
 
     @property
     def view(self) -> WorkloadView:
-        """The view again, in the order in which it came, without what makes no sense."""
+        """The view in its original order, without the invalid parts."""
         nodes = dict.fromkeys([node.id for node in self.shown.nodes])
         return WorkloadView(
             demands=tuple(self.demand.values()),
             requests=tuple(self.request.values()),
             nodes=tuple([self.node[name] for name in nodes]),
-            acknowledged=tuple(self.word.values()),
+            acknowledged=tuple(self.acknowledgement.values()),
         )
 
 
@@ -94,7 +94,7 @@ class Views:
         self._nodes.known(nodes)
 
     def __call__(self, answer: object) -> ValidView:
-        """The view; ``InvalidAnswer`` if a part of it is malformed. Of demands only the malformed ones are left out."""
+        """Return the view; raise ``InvalidAnswer`` if it is malformed. Malformed demands alone are left out."""
         if not isinstance(answer, WorkloadView):
             raise InvalidAnswer(f"its view is {_shown(answer)}")
         mistakes: list[str] = []
@@ -110,7 +110,7 @@ class Views:
 
         return ValidView(
             node=self._nodes.take(_many(answer.nodes, "nodes"), _no_node, _is_fine),
-            word=_checked_words(_many(answer.acknowledged, "acknowledgements")),
+            acknowledgement=_checked_acknowledgements(_many(answer.acknowledged, "acknowledgements")),
             demand=self._demands.take(_many(answer.demands, "demands"), strange, twice),
             request=self._requests.take(_many(answer.requests, "demands"), strange, twice),
             mistakes=tuple(mistakes),
@@ -119,7 +119,7 @@ class Views:
 
 
 LONGEST_TEXT = 10_000
-"""Characters of what a provider says about a slice."""
+"""Most characters of a provider's note about a slice."""
 
 
 def _no_node(one: object) -> None:
@@ -127,14 +127,14 @@ def _no_node(one: object) -> None:
 
 
 def _is_fine(name: str) -> None:
-    """A node that is listed twice counts once."""
+    """Return the nodes by id; a node that is listed twice counts once."""
 
 
-def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
-    """One for each slice: for its newest fence; of two, the one with more running tasks counts."""
+def _checked_acknowledgements(words: Iterable[object]) -> dict[str, Acknowledgement]:
+    """Return one acknowledgement for each slice: of its newest fence, and of two the one with more running tasks."""
     found: dict[str, Acknowledgement] = {}
     for word in words:
-        if not isinstance(word, Acknowledgement) or not _is_whole_word(word):
+        if not isinstance(word, Acknowledgement) or not _is_acknowledgement(word):
             raise InvalidAnswer(f"its view holds {_shown(word)}, which is no acknowledgement")
         before = found.get(word.slice_id)
         if before is None or (before.epoch, before.running) < (word.epoch, word.running):
@@ -142,7 +142,7 @@ def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
     return found
 
 
-def _is_whole_word(word: Any) -> bool:
+def _is_acknowledgement(word: Any) -> bool:
     return (
         _is_name(word.slice_id)
         and _is_count(word.epoch)
@@ -217,7 +217,7 @@ def _is_whole_demand(demand: Demand) -> bool:
 
 
 def _is_gang(demand: Demand) -> bool:
-    """Its members are counted one by one, and their needs are added up: neither without end."""
+    """Whether a demand is small enough to plan: its members are counted one by one, and their needs are added up."""
     total = sum(abs(amount) * bundle.count for bundle in demand.bundles for _, amount in bundle.needs)
     return isinstance(demand.gang, Gang) and len(demand.bundles) > 0 and demand.count <= MOST_MEMBERS and total < MOST
 
@@ -243,7 +243,7 @@ def _are_constraints(any_of: object, classes: object, apart: object, spread: obj
 
 @lru_cache(maxsize=1000)
 def _are_conditions(where: object, prefer: object, tolerates: object) -> bool:
-    """What can be written down and read back as the same value has no part of a wrong kind in it. Few are different."""
+    """Whether a value is equal after encoding and decoding, which shows that no part has a wrong type."""
     if not where and not prefer and not tolerates:
         return (where, prefer, tolerates) == ((), (), ())
     some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]
@@ -269,7 +269,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_name(value: object) -> bool:
-    """Text that the journal can keep: some, without NUL and without half characters."""
+    """Whether text can be stored: not empty, without NUL and without lone surrogates."""
     if not isinstance(value, str) or not value or "\0" in value:
         return False
     try:

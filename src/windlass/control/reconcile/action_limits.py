@@ -1,8 +1,7 @@
 """Action limits bound what one pass carries out of a plan. Pure.
 
-A plan is complete. A group may say that a pass carries out only its first kinds of action, in the order unmark, launch,
-drain, mark, and that only so many of its slices may be leaving at once to save money. What is left out is planned again
-by the next pass.
+A group may limit a pass to the first kinds of action, in the order unmark, launch, drain, mark, and the number of
+slices that may be leaving at once to save money. The next pass plans the rest again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
 
 
 def within_limits(plan: Plan, fleet: Fleet, settings: Settings) -> Plan:
-    """The part of a plan that this pass carries out; the same plan where no group has limits."""
+    """Return the part of a plan that this pass carries out; the same plan where no group has limits."""
     limited = [sold for sold in settings.groups if sold.actions_per_pass or sold.max_leaving is not None]
     for sold in limited:
         plan = _first_actions(plan, fleet, sold)
@@ -50,7 +49,7 @@ def _first_actions(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
 
 
 def _within_budget(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
-    """Without the drains that would have more slices leave than the group allows; the first ones by id stay in."""
+    """Return the plan without the drains beyond the limit of the group; the first ones by id are kept."""
     drains = [one for one in _of(plan.drain, fleet, sold.group.name) if one.reason.code in SAVING]
     if sold.max_leaving is None or not drains:
         return plan

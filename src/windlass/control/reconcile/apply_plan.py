@@ -19,7 +19,7 @@ from .action_limits import within_limits
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:
-    """The fleet with a plan's changes in it, and the changes."""
+    """The fleet after a plan, and the transitions that led to it."""
 
     fleet: Fleet
     moves: tuple[Moved, ...]
@@ -52,7 +52,7 @@ def decide(
 
 
 class _Deciding:
-    """The fleet under change."""
+    """The fleet while a plan is applied."""
 
     def __init__(self, fleet: Fleet, groups: Mapping[str, SoldGroup], now: float) -> None:
         self.fleet, self.groups, self.now = fleet, groups, now
@@ -64,7 +64,7 @@ class _Deciding:
         return AppliedPlan(self.fleet.after(self.changed), tuple(self.moves), tuple(self.bought))
 
     def record(self, slice_id: str) -> SliceRecord | None:
-        """The record with the changes so far."""
+        """Return a record with the changes so far."""
         return self.changed.get(slice_id) or self.fleet.slices.get(slice_id)
 
     def active(self) -> Iterable[SliceRecord]:
@@ -106,7 +106,7 @@ class _Deciding:
         return record is not None and record.busy_nodes > 0 and change.reason.code in SAVING
 
     def cancel(self, slice_id: str, reason: Reason) -> None:
-        """Cancel a launch that is not needed any more; not while hosts of it are in the workload, because they may hold
+        """Cancel a launch that is no longer needed; not while hosts of it are in the workload, because they may hold
         work."""
         record = self.record(slice_id)
         if record is None or (record.nodes and record.state != State.QUEUED):
@@ -122,7 +122,7 @@ class _Deciding:
         """End drained slices that were not called back and that the workload reports as empty."""
         draining = [record for record in self.active() if record.state is State.DRAINING]
         for record in sorted(draining, key=lambda one: one.id):
-            # A freeze keeps the rules from releasing a slice, not the operator who ordered this one to drain.
+            # A freeze stops the scale-down rules, but not the order of an operator to drain this slice.
             ordered = record.leaving is not None and record.leaving.code == Code.MANUAL
             sold = self.groups.get(record.group)
             family = "" if sold is None else sold.group.family

@@ -1,10 +1,8 @@
-"""``reconcile`` is one pass as a pure function: it applies observations, plans, applies the plan and starts
-launches.
+"""``reconcile`` is one pass as a pure function: it applies observations, plans, applies the plan and starts launches.
 
 The loop calls it with live inputs and `replay` with recorded ones, so the same journal and settings give the same
-entries, byte for byte. Everything that a decision depends on is in ``Inputs``, and all of it can be read back from the
-journal: observations from their tables, the rest from a ``pass`` entry, which is written where a value is not the
-default.
+entries, byte for byte. Everything that a decision depends on is in ``Inputs`` and in the journal: observations in their
+tables, the rest in a ``pass`` entry, which is written where a value is not the default.
 """
 
 from __future__ import annotations
@@ -53,26 +51,26 @@ class Inputs:
     now: float
     settings: Settings
     observed: Observed
-    """The observations; of unknown sources their last valid ones."""
+    """The observations; for unknown sources the last valid ones."""
     jump: float = 0.0
-    """By how much the clock was set since the last pass, or how long nothing was observed."""
+    """Seconds by which the clock was set since the last pass, or for which nothing was observed."""
     orders: Sequence[tuple[int, Order]] = ()
     """New orders of operators, each with its number."""
     refused: tuple[Refused, ...] = ()
     calling: Collection[str] = ()
     """Slices whose launch call is under way."""
     mistakes: tuple[str, ...] = ()
-    """New mistakes in the workload's answer."""
+    """New errors in the workload's answer."""
     takeover_step: float = 0.0
-    """In the first pass of a leader: by how much the clock was set since the last pass of the leader before it."""
+    """In the first pass of a leader: seconds by which the clock was set since the last pass of the previous leader."""
     clock: Mapping[str, float] | None = None
-    """The table ``clock`` from this pass on; None: it is as it was."""
+    """The new table ``clock``; None: unchanged."""
     mark: Mapping[str, Any] = field(default_factory=dict)
-    """What else is written about this pass; the first one of a leader has its version."""
+    """Further data for the ``pass`` entry; the first pass of a leader has its version."""
 
     @property
     def step(self) -> float:
-        """By how much the clock was set. In the first pass of a leader the jump is the time without one."""
+        """Seconds by which the clock was set. In the first pass of a leader ``jump`` is the time without a leader."""
         return self.takeover_step if self.mark else self.jump
 
 
@@ -85,9 +83,9 @@ class ReconcileResult:
     """The planner's input. None: the workload did not answer, and without it nothing can be planned."""
     plan: Plan | None
     after: ControllerState
-    """The state once the entries are in the journal; its ``seq`` is still the old one."""
+    """The state after the entries are written; its ``seq`` is still the old one."""
     entries: tuple[Entry, ...]
-    """What must be written first. Empty: nothing changed, and the state stays the same."""
+    """Entries to write before any call. Empty: nothing changed."""
 
 
 def reconcile(
@@ -97,7 +95,8 @@ def reconcile(
     planner: Callable[[Snapshot], Plan] | None = None,
 ) -> ReconcileResult:
     """Apply observations, plan, apply the plan, start launches, and return the entries to write. ``planner``: another
-    planner, to compare it with ours."""
+    planner for comparisons.
+    """
     now, settings = given.now, given.settings
     orders = [order for _, order in given.orders]
     fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), orders, now, settings.families)
@@ -119,7 +118,7 @@ def reconcile(
         waiting=waiting,
         stay=stay,
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
-        heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
+        applied_orders={ORDERS: given.orders[-1][0]} if given.orders else before.applied_orders,
         clock=before.clock if given.clock is None else given.clock,
     )
     once = (
@@ -134,18 +133,19 @@ def reconcile(
 
 
 def _touched(before: ControllerState, given: Inputs) -> Collection[str] | None:
-    """Slices whose observation changed since the last pass. None (any slice) when settings, clock, operator orders or
-    source health changed."""
+    """Return the slices whose observation changed since the last pass. None (any slice) when settings, clock, operator
+    orders or source health changed.
+    """
     usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
     if not usual or before.observed.unknown or given.observed.unknown:
         return None
-    # A slice that the last decision moved was not checked in its new state: an acknowledgement may be there already.
+    # Slices that the last decision moved were not checked in their new state: the acknowledgement may already exist.
     decided = [name for name, one in before.fleet.activity.active.items() if one.since >= before.at]
     return given.observed.touched_since(before.observed).union(decided)
 
 
 def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
-    """The fleet with the launches that start now, and the calls under way if they made a difference."""
+    """Return the fleet with the launches that start now, and the calls under way if they had an effect."""
     asked = ask(fleet, given.settings, given.calling, given.now)
     if given.calling:
         otherwise = ask(fleet, given.settings, (), given.now)
@@ -159,7 +159,7 @@ def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
 def _kept(
     before: ControllerState, after: ControllerState, now: float, step: float, *, news: bool
 ) -> tuple[ControllerState, tuple[Entry, ...]]:
-    """The state without ended slices and with its time charged, and the entries of what changed."""
+    """Return the state without ended slices and with its time charged, and the entries for all changes."""
     changes = entries_between(before, after, now)
     fleet = forgotten(after.fleet, now)
     if fleet is not after.fleet:
@@ -167,7 +167,7 @@ def _kept(
         changes += entries_of("gone", after.fleet.gone, fleet.gone, now)
     if not changes and not news:
         return before, ()
-    # Time is charged to the state that held until now, and only when something changes.
+    # Time is charged to the old state, and only when something changes.
     account = opened(charged(before.account, before.fleet, before.stay, now, step), fleet, now)
     account = backdated(account, before.fleet.slices, fleet.slices, now)
     account = refunded(account, before.fleet.slices, after.fleet.slices, now, step)
@@ -176,8 +176,7 @@ def _kept(
 
 
 def _marked(before: ControllerState, given: Inputs, calling: Collection[str]) -> tuple[Entry, ...]:
-    """The entry of the pass itself. It is left out when it holds nothing: entries of another instant belong to another
-    pass anyway."""
+    """Return the ``pass`` entry; none when it would be empty: entries with another time belong to another pass."""
     data: dict[str, Any] = dict(given.mark)
     if given.jump:
         data[JUMP] = given.jump

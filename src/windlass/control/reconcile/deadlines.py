@@ -14,7 +14,7 @@ from .slice_steps import unseen_until
 
 
 def next_deadline(fleet: Fleet, demands: Iterable[Demand], settings: Settings, now: float) -> float | None:
-    """The first deadline after ``now``; None: nothing is due without input."""
+    """Return the first deadline after ``now``; None: nothing is due without new input."""
     policy, known = settings.policy, settings.by_name
     found = [demand.deadline for demand in demands if demand.deadline is not None]
     queued = set()

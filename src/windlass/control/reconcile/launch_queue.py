@@ -1,7 +1,8 @@
 """The launch queue picks the QUEUED slices to launch in this pass, within the launch rate of each group and the
 concurrency limit. Pure.
 
-Each group has its own queue and they take turns: a group whose calls hang or whose rate is used up delays no other.
+Each group has its own queue, and the queues take turns, so a group whose calls hang or whose rate is used up delays no
+other.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
 
 
 class _Pace:
-    """How many slices may come up at once, by what the settings say beyond calls and rates."""
+    """Counts the slices that may start at once, under the limits beyond calls and rates."""
 
     def __init__(self, fleet: Fleet, settings: Settings) -> None:
         self._settings = settings
@@ -75,17 +76,15 @@ class _Pace:
         self._running.update(record.group for record in fleet.activity.active.values() if record.state in _RUNNING)
 
     def full(self, sold: SoldGroup) -> str:
-        """Why no further slice of a group may come up now; empty: one may."""
+        """Return why no further slice of a group may start now; empty: one may."""
         name, settings = sold.group.name, self._settings
         if sold.upscaling_speed is not None:
             most = max(1, ceil(sold.upscaling_speed * max(self._running[name], 1)))
             if self._by_group[name] >= most:
                 times = f"upscaling_speed {sold.upscaling_speed:g}"
-                return f"{plural(most, 'machine')} of {name} may come up at once, with {times} at {self._running[name]}"
+                return f"{plural(most, 'machine')} of {name} may start at once, with {times} at {self._running[name]}"
         if settings.max_concurrent_launches is not None and self._all >= settings.max_concurrent_launches:
-            return (
-                f"{plural(settings.max_concurrent_launches, 'machine')} may come up at once (max_concurrent_launches)"
-            )
+            return f"{plural(settings.max_concurrent_launches, 'machine')} may start at once (max_concurrent_launches)"
         limit = settings.starting.get(sold.provider)
         if limit is not None and self._by_provider[sold.provider] >= limit:
             return f"{plural(limit, 'machine')} may start at once at {sold.provider}"
@@ -114,8 +113,8 @@ def _by_group(queued: Iterable[SliceRecord]) -> dict[str, list[SliceRecord]]:
 
 
 def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
-    """The order goes to the provider that sells the group now, which may have changed while it was queued."""
-    why = Reason(Code.LAUNCHING, "the provider is asked for it")
+    """Return the launching record. Its provider is the group's current one, which may have changed meanwhile."""
+    why = Reason(Code.LAUNCHING, "requested from the provider")
     following, _ = moved(record, State.REQUESTING, now, why)
     return following.replace(
         provider=sold.provider,

@@ -1,7 +1,7 @@
 """Operators send orders through the journal: freeze, resume, drain and undrain.
 
-An order is a journal entry that any user with access may append. No controller needs to run for that, and the journal
-keeps who asked for what and when. The leader applies it in its next pass.
+An order is a journal entry that any user with access may append, also while no controller runs. It has the user, the
+order and the time. The leader applies it in its next pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ What = Literal["freeze", "resume", "drain", "undrain"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order: about a group, a family of groups or ``*``, all of them; or about a slice."""
+    """One order. Its subject is a group, a family of groups, ``*`` (all groups) or a slice."""
 
     what: What
     subject: str
@@ -34,13 +34,13 @@ def give(journal: Journal, order: Order, now: float) -> int:
     return journal.append([Entry(ORDER, order.subject, now, {"what": order.what, "by": order.by})], epoch=None)
 
 
-def orders_after(journal: Journal, heard: int) -> list[tuple[int, Order]]:
-    """Orders that were not applied yet, each with its number. A malformed one is skipped."""
-    return [(record.seq, order) for record in journal.read(heard, kinds=(ORDER,)) if (order := order_in(record))]
+def orders_after(journal: Journal, after: int) -> list[tuple[int, Order]]:
+    """Return the orders after a number, each with its own number. Malformed ones are skipped."""
+    return [(record.seq, order) for record in journal.read(after, kinds=(ORDER,)) if (order := order_in(record))]
 
 
 def order_in(record: Record) -> Order | None:
-    """The order in a record; None: it is malformed."""
+    """Return the order in a record; None: it is malformed."""
     data: Any = record.data
     if data.get("what") not in ("freeze", "resume", "drain", "undrain"):
         return None
@@ -48,18 +48,19 @@ def order_in(record: Record) -> Order | None:
 
 
 def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
-    """The record back at work, if it was draining."""
+    """Return the record as READY again, if it was draining."""
     if record.state not in RECALLABLE:
         return record
-    following, _ = moved(record, State.READY, now, Reason(Code.MANUAL, f"{by} took the drain back"))
+    following, _ = moved(record, State.READY, now, Reason(Code.MANUAL, f"{by} cancelled the drain"))
     return following
 
 
 def apply_orders(
     fleet: Fleet, orders: Iterable[Order], now: float, families: Mapping[str, Iterable[str]] = MappingProxyType({})
 ) -> Fleet:
-    """The fleet after the orders. ``families``: the groups of each family. Its name freezes all of them, and resumes
-    those, too, that were frozen one by one; ``*`` resumes everything."""
+    """Return the fleet after the orders. ``families``: the groups of each family. The name of a family freezes all of
+    its groups, and resumes also those that were frozen one by one; ``*`` resumes everything.
+    """
     for order in orders:
         frozen, record = dict(fleet.frozen), fleet.slices.get(order.subject)
         match order.what:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from windlass._gc_pause import uncollected
 from windlass.control.observe.observed import WORKLOAD, Observed, observed_after
 from windlass.control.observe.observer import Observation
 from windlass.control.record.controller_state import SETTINGS, ControllerState
@@ -29,7 +30,7 @@ NO_TROUBLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class FoldedPlan:
-    """The fleet after an observation, and the plan for it."""
+    """The fleet after an observation, and its plan."""
 
     fold: Fold
     snapshot: Snapshot | None
@@ -38,12 +39,15 @@ class FoldedPlan:
 
 
 def observed_now(
-    before: ControllerState, look: Observation, settings: Settings, troubles: Mapping[str, str] = NO_TROUBLES
+    before: ControllerState, observation: Observation, settings: Settings, troubles: Mapping[str, str] = NO_TROUBLES
 ) -> Observed:
-    """The tables of the last observations after a new one. ``troubles``: errors of calls, in addition to those of
-    sources."""
+    """Return the observation tables after a new observation. ``troubles``: errors of calls, in addition to those of
+    sources.
+    """
     was = before.settings.get(SETTINGS)
-    return observed_after(before.observed, look.instances, look.work, {**troubles, **look.troubles}, was, settings)
+    return observed_after(
+        before.observed, observation.instances, observation.work, {**troubles, **observation.troubles}, was, settings
+    )
 
 
 def fold_and_plan(
@@ -68,13 +72,14 @@ def plan_fleet(
 ) -> tuple[Snapshot, Plan]:
     """Plan a fleet for the demand that was last observed."""
     snapshot = snapshot_of(fleet, observed.demand.values(), observed.request.values(), settings, now)
-    return snapshot, planner(snapshot)
+    with uncollected(len(snapshot.demands)):
+        return snapshot, planner(snapshot)
 
 
 def snapshot_of(
     fleet: Fleet, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
 ) -> Snapshot:
-    """All that the planner depends on."""
+    """Return everything that the planner depends on."""
     held = frozenset([record.id for record in fleet.activity.active.values() if record.quarantine])
     return Snapshot(
         groups=tuple([_with_beliefs(sold.group, fleet, settings, held, now) for sold in settings.groups]),
@@ -87,7 +92,7 @@ def snapshot_of(
 
 
 def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
-    """Slices for the planner. Those whose group is gone carry their own counts against the limits."""
+    """Return the slices for the planner. Slices of removed groups carry their own counts for the limits."""
     known, activity, slices = settings.by_name, fleet.activity, fleet.planned_with
     if all(group in known for group in activity.steady) and all(one.group in known for one in activity.active.values()):
         return tuple(slices.values())

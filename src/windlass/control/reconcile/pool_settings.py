@@ -1,5 +1,4 @@
-"""A workload with its own size rule, such as an elastic pool, overrides settings of the controller through this
-module.
+"""A workload with its own size rule, such as an elastic pool, overrides settings of the controller through this module.
 
 The rule becomes minimums and scale-down rules of the groups, in the same pass and from the same observation as the
 plan, and the settings in force go into the journal. Without a valid observation nothing is overridden.
@@ -17,17 +16,17 @@ from windlass.control.state.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """The settings in force."""
+    """The effective settings."""
 
     settings: Settings
     due: float | None = None
-    """When they may change without a new observation."""
+    """When the settings may change without a new observation."""
 
 
 Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]
-"""Arguments: the configured settings, the workload's view (None: unknown), the fleet before the pass, the time."""
+"""Takes the configured settings, the workload's view (None: unknown), the fleet before the pass, and the time."""
 
 
 def unchanged_settings(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001
-    """The settings unchanged."""
+    """Return the settings unchanged."""
     return Steered(settings)

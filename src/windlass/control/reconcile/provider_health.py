@@ -1,8 +1,8 @@
 """Provider health counts failures per group, and derives the back-off and the launch rate from them.
 
-Each failed launch, failed boot or preemption lowers a group's health, and time restores it. Lower health means a
-longer back-off and a lower launch rate; even at the lowest, one launch at a time is tried. A quota error blocks the
-group for a fixed time, which the first success ends. All of it is kept in the journal.
+Each failed launch, failed boot or preemption lowers a group's health, and time restores it. Lower health means a longer
+back-off and a lower launch rate; even at the lowest, one launch at a time is tried. A quota error blocks the group for
+a fixed time, which the first success ends. All of it is kept in the journal.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ def over_quota(provider_health: ProviderHealth, why: str, rules: BackOff, now: f
 
 
 def succeeded(provider_health: ProviderHealth, now: float, boot: float | None) -> ProviderHealth:
-    """A machine came up, ``boot`` seconds after it was asked for."""
+    """Record that a machine started, ``boot`` seconds after its launch."""
     boots = provider_health.boots if boot is None else (*provider_health.boots, boot)[-BOOTS_KEPT:]
     return replace(provider_health, succeeded_at=now, quota_until=None, boots=boots)
 
 
 def ended_after(provider_health: ProviderHealth, took: float) -> ProviderHealth:
-    """A machine was confirmed gone so many seconds after the order to end it."""
+    """Record how many seconds after its terminate call a machine was confirmed gone."""
     return replace(provider_health, ends=(*provider_health.ends, took)[-BOOTS_KEPT:])
 
 
 def health(provider_health: ProviderHealth, rules: BackOff, now: float) -> float:
-    """Between the floor and 1: how well launches of a group went lately."""
+    """Return the health of a group, between the floor and 1, from its recent failures."""
     fading = max(rules.heal - rules.window, 1e-9)
     weight = sum(min(1.0, max(0.0, (rules.heal - (now - one.at)) / fading)) for one in provider_health.failures)
     return max(rules.floor, rules.factor**weight)
 
 
 def availability_of(provider_health: ProviderHealth, rules: BackOff, now: float) -> Availability:
-    """What the planner believes of a group's provider."""
+    """Return the availability of a group for the planner."""
     if not provider_health.failures and provider_health.quota_until is None:
         return NOTHING_KNOWN
     if provider_health.quota_until is not None and now < provider_health.quota_until:
@@ -66,17 +66,17 @@ def availability_of(provider_health: ProviderHealth, rules: BackOff, now: float)
     if not recent or (provider_health.succeeded_at is not None and provider_health.succeeded_at > recent[-1].at):
         return NOTHING_KNOWN
     if all(one.code == Code.LOST for one in recent) and recent[-1].at - recent[0].at < ONE_CRASH:
-        return NOTHING_KNOWN  # hosts that started together and died together: replaced at once, the first time
+        return NOTHING_KNOWN  # hosts that started and died together are replaced at once, the first time
     until = recent[-1].at + _pause(provider_health, recent[-1], rules)
     if now >= until and all(one.code == Code.PREEMPTED for one in recent):
-        return NOTHING_KNOWN  # machines came up and were taken: nothing says that there is no stock
+        return NOTHING_KNOWN  # machines started and were preempted: that does not show a stock-out
     return Availability(
         "backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {provider_health.last_error}"
     )
 
 
 def _pause(provider_health: ProviderHealth, last: Failure, rules: BackOff) -> float:
-    """Seconds without a launch after a failure."""
+    """Return the seconds without a launch after a failure."""
     if last.code == Code.UNKNOWN_INPUT and not rules.grows_after_errors:
         return rules.pause
     failed_boot = last.code == Code.REPLACE_FAILED and rules.boot_pause is not None
@@ -85,8 +85,9 @@ def _pause(provider_health: ProviderHealth, last: Failure, rules: BackOff) -> fl
 
 
 def turning_points(provider_health: ProviderHealth, rules: BackOff, now: float) -> Iterator[float]:
-    """When the availability of a group changes without a new observation: a back-off or a block ends, and later the
-    failures are forgotten."""
+    """Return when the availability of a group changes without a new observation: at the end of a back-off or a block,
+    and when failures expire.
+    """
     belief = availability_of(provider_health, rules, now)
     if belief.until is not None:
         yield belief.until
@@ -95,25 +96,26 @@ def turning_points(provider_health: ProviderHealth, rules: BackOff, now: float) 
 
 
 def may_ask(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> bool:
-    """Whether the launch rate lets one more launch out now: a minute's worth at once, then one by one."""
+    """Whether the launch rate allows one more launch now: a minute's worth at once, then one by one."""
     return max(provider_health.paced_until, now) + _spacing(provider_health, rate, rules, now) <= now + 60 + 1e-9
 
 
 def asked(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> ProviderHealth:
-    """One launch went out."""
+    """Record one launch."""
     return replace(
         provider_health, paced_until=max(provider_health.paced_until, now) + _spacing(provider_health, rate, rules, now)
     )
 
 
 def throttle_until(provider_health: ProviderHealth, until: float) -> ProviderHealth:
-    """The provider throttles: no launch for a while."""
+    """Record that the provider throttles: no launch for a while."""
     return replace(provider_health, paced_until=max(provider_health.paced_until, until + 60))
 
 
 def next_turn(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> float:
-    """When the launch rate lets the next launch out. The health rises until then, so it is sooner than the health of
-    now would have it: the instant is closed in on between the two."""
+    """Return when the launch rate allows the next launch. The health rises until then, so that is earlier than the
+    current health gives; the time is found by bisection.
+    """
     early, late = (
         now,
         max(now, max(provider_health.paced_until, now) + _spacing(provider_health, rate, rules, now) - 60),
@@ -131,10 +133,10 @@ def _spacing(provider_health: ProviderHealth, rate: float, rules: BackOff, now: 
 
 
 def end_time(provider_health: ProviderHealth) -> float | None:
-    """How long a machine takes to end, by the last few; None: not known yet."""
+    """Return how long a machine takes to end, from the last few; None: not known yet."""
     return median(provider_health.ends) if provider_health.ends else None
 
 
 def boot_time(provider_health: ProviderHealth) -> float | None:
-    """How long a launch takes until it is of use, by the last few; None: not known yet."""
+    """Return how long a launch takes until the machine is READY, from the last few; None: not known yet."""
     return median(provider_health.boots) if provider_health.boots else None

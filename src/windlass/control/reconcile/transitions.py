@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 from windlass.control.observe.observed import PROVIDER, WORKLOAD, Observed, seller_of
 from windlass.control.observe.slice_observation import SliceObservation
@@ -35,7 +36,7 @@ from .provider_health import ended_after, over_quota, record_failure, succeeded,
 from .slice_steps import dead_hosts, next_step
 
 REMEMBERED = 3600.0
-"""Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
+"""Seconds for which an ended slice is remembered, in case a lagging list shows it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Fold:
     fleet: Fleet
     moves: tuple[Moved, ...]
     unknown: tuple[str, ...] = field(default=())
-    """Sources that did not answer; nothing shrinks while there are any."""
+    """Sources that did not answer; while there are any, nothing shrinks."""
 
 
 def fold(
@@ -56,7 +57,7 @@ def fold(
     refused: Sequence[Refused] = (),
     touched: Collection[str] | None = None,
 ) -> Fold:
-    """The next fleet. ``touched``: slices whose observation changed since the last one; None: any may have."""
+    """Return the next fleet. ``touched``: slices whose observation changed; None: any may have."""
     return _Folding(fleet, observed, settings, now).done(refused, touched)
 
 
@@ -70,7 +71,8 @@ class _Folding:
         self.changed: dict[str, SliceRecord] = {}
         self.provider_health: dict[str, ProviderHealth] = {}
         self.gone = fleet.gone
-        if over := [name for name, one in fleet.gone.items() if now - one.at >= REMEMBERED]:
+        listed = observed.instance
+        if over := [name for name, one in fleet.gone.items() if now - one.at >= REMEMBERED and name not in listed]:
             self.gone = {name: one for name, one in fleet.gone.items() if name not in over}
         self.moves: list[Moved] = []
 
@@ -101,8 +103,9 @@ class _Folding:
         )
 
     def _due(self) -> list[str]:
-        """Slices to process although their observation is unchanged: the limit of their state is over, or another timer
-        runs for them. The others wait for a new observation."""
+        """Return the slices to process although their observation is unchanged: the limit of their state has passed, or
+        another timer runs for them. The others wait for a new observation.
+        """
         policy, now = self.policy, self.now
         limits = {state: policy.limit_of(state) for state in State}
         over = {state: now - limit for state, limit in limits.items() if limit is not None}
@@ -117,20 +120,20 @@ class _Folding:
         ]
 
     def _without_record(self, touched: Collection[str] | None) -> set[str]:
-        """Slices that a provider lists and the fleet does not have."""
+        """Return the slices that a provider lists and the fleet does not have."""
         listed, known = self.observed.instance, self.fleet.slices
         if touched is None:
             return listed.keys() - known.keys()
-        # What was listed before has a record, unless it has ended since.
+        # Slices that were listed before have a record, unless they have ended since.
         return {name for name in (*touched, *(listed.keys() & self.fleet.gone.keys())) if name in listed} - known.keys()
 
     def _listed(self, name: str) -> Instance | None:
-        """The entry of a slice in the list of a provider that has answered."""
+        """Return the instance of a slice in the list of a provider that has answered."""
         found = self._answer_about(name)
         return None if found is None or found.state == "ended" else found
 
     def _answer_about(self, name: str) -> Instance | None:
-        """What a provider that has answered says of a slice, also that it has ended."""
+        """Return the instance of a slice from a provider that has answered, also one that has ended."""
         found = self.observed.instance.get(name)
         if found is None or (self.silent and seller_of(self.observed, self.settings, found) in self.silent):
             return None
@@ -143,19 +146,21 @@ class _Folding:
         sold = self.settings.by_name.get(name)
         return sold.group if sold is not None else None
 
-    def _word(self, record: SliceRecord) -> Acknowledgement | None:
-        """What the workload says about the cordon of a slice, of whichever fence."""
-        return self.observed.word.get(record.id) if self.workload_known else None
+    def _acknowledgement(self, record: SliceRecord) -> Acknowledgement | None:
+        """Return the workload's acknowledgement for a slice, of any fence."""
+        return self.observed.acknowledgement.get(record.id) if self.workload_known else None
 
     def _running(self, record: SliceRecord) -> int | None:
-        """Tasks that still run there by the workload's word for the current fence; None: there is no such word."""
-        word = self._word(record)
-        return word.running if word is not None and word.epoch == record.fence and not word.refused else None
+        """Return the running tasks from the acknowledgement of the current fence; None: there is no such
+        acknowledgement.
+        """
+        ack = self._acknowledgement(record)
+        return ack.running if ack is not None and ack.epoch == record.fence and not ack.refused else None
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
     def _sight(self, record: SliceRecord) -> SliceObservation:
-        word, shown = self._word(record), self._answer_about(record.id)
+        ack, shown = self._acknowledgement(record), self._answer_about(record.id)
         ended = shown is not None and shown.state == "ended"
         return SliceObservation(
             instance=None if ended else shown,
@@ -163,19 +168,21 @@ class _Folding:
             nodes=self.observed.nodes_of.get(record.id, ()) if self.workload_known else (),
             workload_known=self.workload_known,
             running=self._running(record),
-            refused=word.refused if word is not None and word.epoch == record.fence else "",
-            final=word is not None and word.final and not word.refused,
+            refused=ack.refused if ack is not None and ack.epoch == record.fence else "",
+            final=ack is not None and ack.final and not ack.refused,
             ended=ended,
             ended_at=shown.ended_at if shown is not None and ended else None,
             started_at=shown.started_at if shown is not None and ended else None,
         )
 
     def _next(self, record: SliceRecord) -> SliceRecord:
-        """The record after what was seen of it, state by state as far as that goes."""
+        """Return the record after its observation, with as many transitions as the observation allows."""
         if record.quarantine:
             return record
         sight, group = self._sight(record), self._group(record.group)
-        record = _looked_at(record, sight, group, self.policy, self.now)
+        sold = self.settings.by_name.get(record.group)
+        listed = sold is not None and (sold.billed_as_listed or sold.group.price is None)
+        record = _with_observation(record, sight, group, self.policy, self.now, listed=listed)
         for _ in range(_MOST_STEPS):
             step = next_step(record, sight, group, self.policy, self.now)
             if step is None:
@@ -185,25 +192,24 @@ class _Folding:
                 return record
             self.moves.append(move)
             if record.state == State.CORDONED:
-                sight = self._sight(record)  # what was acknowledged was an earlier cordon
+                sight = self._sight(record)  # an acknowledgement of an earlier cordon
             elif record.state == State.LOST:
                 record = record.replace(dead=True, dead_hosts=dead_hosts(sight))
             elif record.state == State.INIT_FAILED:
                 record = record.replace(dead_hosts=dead_hosts(sight))
             elif record.state == State.READY:
-                # One that was adopted may have been marked by a controller whose journal is lost: its node shows it.
+                # An adopted slice may have been marked by a controller whose journal is lost: its node shows the mark.
                 marks = [] if record.joined_at is not None else [one.marked_until for one in sight.nodes]
                 until = max((one for one in marks if one is not None), default=None)
                 record = record.replace(dead=False, joined_at=record.joined_at or self.now, marked_until=until)
         return record
 
     def _certified(self, record: SliceRecord) -> SliceRecord:
-        """With the certificate that the workload gives now; whether the slice ends is decided after the plan.
-
-        It is kept until the end, so that `why` can show who said that the slice was empty.
+        """Return the record with the workload's current certificate; whether the slice ends is decided after the plan.
+        The certificate is kept, so that `why` can show that the workload reported the slice as empty.
         """
         certificate = None
-        if record.state in _WAITING_FOR_A_WORD:
+        if record.state in _WAITING_FOR_WORKLOAD:
             if record.state == State.TERMINATING and record.certified:
                 return record
             certificate = record.fence if self._running(record) == 0 else None
@@ -214,7 +220,9 @@ class _Folding:
     # -- provider health -----------------------------------------------------------------------------------------------
 
     def _learn(self, before: SliceRecord, after: SliceRecord, moves: list[Moved]) -> None:
-        """What the moves of a record say about its group's provider. A machine that crashes says nothing about it."""
+        """Update the provider health of a group from the transitions of a record. A machine that crashes does not
+        count.
+        """
         provider_health, rules = self._provider_health(after.group), self.policy.backoff
         for move in moves:
             taken = move.reason.code == Code.PREEMPTED
@@ -236,11 +244,13 @@ class _Folding:
         record = self.changed.get(refusal.slice_id) or self.fleet.slices.get(refusal.slice_id)
         if record is None or record.state != State.REQUESTING:
             return
-        throttled = refusal.code == Code.RATE_LIMITED
+        throttled, asked_at = refusal.code == Code.RATE_LIMITED, record.since
         target = State.QUEUED if throttled else State.LAUNCH_FAILED if refusal.certain else State.TERMINATING
         record, move = moved(record, target, self.now, Reason(refusal.code, refusal.why))
         if move is not None:
             self.moves.append(move)
+        if throttled and record.bill_from is not None and record.bill_from >= asked_at:
+            record = record.replace(bill_from=None)  # this call bought nothing, and no earlier one may have
         self.changed[record.id] = record
         provider_health, rules = self._provider_health(record.group), self.policy.backoff
         if refusal.code == Code.QUOTA:
@@ -255,18 +265,16 @@ class _Folding:
     # -- adoption -----------------------------------------------------------------------------------------------------
 
     def _adopt(self, instance: Instance, provider: str) -> None:
-        """An instance with our tag and without a record: taken over, or ended once more if it was ended empty."""
+        """Adopt an instance that has our tag but no record; terminate it again if it was ended before while empty."""
         before = self.gone.get(instance.slice_id)
         if before is not None:
             self.gone = {name: one for name, one in self.gone.items() if name != instance.slice_id}
         again = before is not None and before.certified
         why = "found at the provider with our tag and without a record"
-        reason = Reason(Code.LEAKED, "shows again after it was ended" if again else why)
+        reason = Reason(Code.LEAKED, "listed again after it was ended" if again else why)
         group = self._group(instance.group)
         price = instance.price if instance.price is not None else (group.price or 0) if group else 0
-        # One that was billed before and shows again is billed from now on; one that was not, from its start.
-        billed = before is not None and before.state != State.LAUNCH_FAILED
-        started_at = None if billed or instance.started_at is None else instance.started_at
+        # Its bill begins in `_with_observation`, like that of every listed slice.
         record = SliceRecord(
             instance.slice_id,
             instance.group,
@@ -277,9 +285,7 @@ class _Folding:
             reason,
             price,
             hosts=group.hosts if group is not None else max(1, len(instance.hosts)),
-            seen=True,
-            billed_since=self.now if started_at is None else min(self.now, started_at),
-            started_at=started_at,
+            **self._bill_before(before, instance),
         )
         self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
         if again:
@@ -287,50 +293,47 @@ class _Folding:
             self.moves += [move] if move is not None else []
         self.changed[record.id] = self._certified(self._next(record))
 
+    def _bill_before(self, before: Gone | None, instance: Instance) -> dict[str, Any]:
+        """Return the billing fields of an adopted slice. One that was given up and is listed again was never gone, so
+        the time in between is billed. One that started before the period in which ends are remembered may have been
+        billed already: it is billed for that period only.
+        """
+        if before is not None:
+            return {
+                "seen": before.seen,
+                "bill_from": before.bill_from,
+                "billed_us": before.billed_us if before.bill_from is not None else 0,
+                "started_at": before.started_at if before.bill_from is not None else None,
+            }
+        if instance.started_at is not None and instance.started_at < self.now - REMEMBERED:
+            return {"seen": True, "bill_from": self.now - REMEMBERED}
+        return {}
+
 
 _FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
-"""States that a launch or a boot goes wrong to."""
-_WAITING_FOR_A_WORD = frozenset({State.DRAINING, State.TERMINATING})
+"""States of a failed launch or boot."""
+_WAITING_FOR_WORKLOAD = frozenset({State.DRAINING, State.TERMINATING})
 _MOST_STEPS = len(State)
-"""No life has more steps than there are states."""
+"""Most transitions of one record in a pass."""
 
 
-def _looked_at(
-    record: SliceRecord, sight: SliceObservation, group: Group | None, policy: Policy, now: float
+def _with_observation(
+    record: SliceRecord, sight: SliceObservation, group: Group | None, policy: Policy, now: float, *, listed: bool
 ) -> SliceRecord:
-    """The record with what shows of it; nodes that do not show stay as they last did, and are not healthy."""
+    """Return the record with its current observation. Nodes that are not visible keep their last values and count as
+    unhealthy. ``listed``: the price that the provider lists is the one that is billed.
+    """
     changes: dict[str, object] = {}
     if sight.instance is not None:
-        if not record.seen:
-            changes["seen"] = True
-        if record.absent_since is not None:
-            changes["absent_since"] = None
-        if record.billed_since is None:
-            changes |= _bill_begins(record, sight.instance, now)
+        changes = _when_listed(record, sight.instance, now, at_its_price=listed)
     elif sight.provider_known:
-        if record.billed_since is not None:
-            billed = round(now * 10**6) - round(record.billed_since * 10**6)
-            changes |= {"billed_since": None, "bill_from": now, "billed_us": record.billed_us + billed}
-        if sight.ended_at is not None and record.ended_at is None:
-            changes["ended_at"] = sight.ended_at
-            if not record.seen and sight.started_at is not None:  # it came and went between two lists
-                changes["started_at"] = sight.started_at
-        if record.absent_since is None and (record.seen or record.state in ENDING):
-            changes["absent_since"] = now
+        changes = _when_absent(record, sight, now)
     elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
-        # Not observed now. Two lists without it, with a long gap between them, do not show that it was always missing.
-        changes["absent_since"] = None
+        # Not observed now. Two lists without it, with a long gap in between, do not prove that it was missing all the
+        # time.
+        changes = {"absent_since": None}
     if sight.workload_known:
-        nodes = _nodes(record, sight)
-        if nodes != record.nodes:
-            changes["nodes"] = nodes
-        unwell = record.joined_at is not None and not sight.whole(group) and sight.instance is not None
-        if unwell != (record.unwell_since is not None):
-            changes["unwell_since"] = now if unwell else None
-            if not unwell and record.leaving is not None and record.leaving.code == Code.UNHEALTHY:
-                changes["leaving"] = None
-    if sight.final != record.final and (sight.final or record.state not in RECALLABLE) and sight.workload_known:
-        changes["final"] = sight.final
+        changes |= _from_workload(record, sight, group, now)
     if record.leaving is None and record.state not in ENDING:
         leaving = _must_leave(record, sight, policy, now)
         if leaving is not None:
@@ -338,10 +341,58 @@ def _looked_at(
     return record.replace(**changes) if changes else record
 
 
-def _bill_begins(record: SliceRecord, instance: Instance, now: float) -> dict[str, object]:
-    """What a record says of its bill from the list on that shows its machine: for the first time, or again.
+def _when_listed(record: SliceRecord, instance: Instance, now: float, *, at_its_price: bool) -> dict[str, object]:
+    """Return the changes of a record whose machine the provider lists. ``at_its_price``: it is billed at the price in
+    the list.
+    """
+    changes: dict[str, object] = {}
+    if not record.seen:
+        changes["seen"] = True
+    if record.absent_since is not None:
+        changes["absent_since"] = None
+    if record.billed_since is None:
+        changes |= _bill_begins(record, instance, now)
+        if not record.seen and at_its_price and instance.price is not None:
+            changes["price"] = instance.price
+    return changes
 
-    The time that the provider gives lies between the order and the list, whatever its clock shows.
+
+def _when_absent(record: SliceRecord, sight: SliceObservation, now: float) -> dict[str, object]:
+    """Return the changes of a record whose machine is not in the provider's list."""
+    changes: dict[str, object] = {}
+    if record.billed_since is not None:
+        billed = round(now * 10**6) - round(record.billed_since * 10**6)
+        changes |= {"billed_since": None, "bill_from": now, "billed_us": record.billed_us + billed}
+    if sight.ended and (record.billed_since is not None or record.bill_from is not None):
+        changes["bill_from"] = None
+    if sight.ended_at is not None and record.ended_at is None:
+        changes["ended_at"] = sight.ended_at
+        if not record.seen and sight.started_at is not None:  # it started and ended between two lists
+            changes["started_at"] = sight.started_at
+    if record.absent_since is None and (record.seen or record.state in ENDING):
+        changes["absent_since"] = now
+    return changes
+
+
+def _from_workload(record: SliceRecord, sight: SliceObservation, group: Group | None, now: float) -> dict[str, object]:
+    """Return the changes of a record that follow from the workload's view of its nodes."""
+    changes: dict[str, object] = {}
+    nodes = _nodes(record, sight)
+    if nodes != record.nodes:
+        changes["nodes"] = nodes
+    unwell = record.joined_at is not None and not sight.whole(group) and sight.instance is not None
+    if unwell != (record.unwell_since is not None):
+        changes["unwell_since"] = now if unwell else None
+        if not unwell and record.leaving is not None and record.leaving.code == Code.UNHEALTHY:
+            changes["leaving"] = None
+    if sight.final != record.final and (sight.final or record.state not in RECALLABLE):
+        changes["final"] = sight.final
+    return changes
+
+
+def _bill_begins(record: SliceRecord, instance: Instance, now: float) -> dict[str, object]:
+    """Return the billing fields of a record when a list shows its machine for the first time, or again. The provider's
+    start time is clamped between the order and the list, in case its clock is off.
     """
     begins = now if record.bill_from is None else record.bill_from
     if record.seen or instance.started_at is None:
@@ -361,7 +412,7 @@ def _nodes(record: SliceRecord, sight: SliceObservation) -> tuple[Node, ...]:
 
 
 def _must_leave(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> Reason | None:
-    """A slice that has joined and must go, although a machine is still there."""
+    """Return why a slice that has joined must be drained although its machine still exists."""
     if record.joined_at is None:
         return None
     if why := next((node.leaving for node in sight.nodes if node.leaving), ""):
@@ -370,24 +421,33 @@ def _must_leave(record: SliceRecord, sight: SliceObservation, policy: Policy, no
         return Reason(Code.UNHEALTHY, why)
     taken_at = sight.instance.preempted_at if sight.instance is not None else None
     if taken_at is not None:
-        return Reason(Code.PREEMPTED, f"the provider takes it in {seconds(max(0, round(taken_at - now)))}")
+        return Reason(Code.PREEMPTED, f"the provider takes it back in {seconds(max(0, round(taken_at - now)))}")
     unwell = 0.0 if record.unwell_since is None else now - record.unwell_since
     if unwell >= policy.unhealthy_timeout:
-        return Reason(Code.UNHEALTHY, f"not whole and healthy in the workload for {seconds(unwell)}")
+        return Reason(Code.UNHEALTHY, f"incomplete or unhealthy in the workload for {seconds(unwell)}")
     return None
 
 
 def _ended_as(record: SliceRecord, now: float) -> Gone:
-    return Gone(now, record.certified, record.group, record.failed or record.state)
+    return Gone(
+        now,
+        record.certified,
+        record.group,
+        record.failed or record.state,
+        record.bill_from,
+        record.billed_us,
+        record.started_at,
+        record.seen,
+    )
 
 
 def ended(fleet: Fleet) -> tuple[str, ...]:
-    """Slices that have come to their end and may be forgotten once that is in the journal."""
+    """Return the slices that have ended and may be removed once that is in the journal."""
     return tuple(sorted([record.id for record in fleet.activity.active.values() if record.state in ENDED]))
 
 
 def forgotten(fleet: Fleet, now: float) -> Fleet:
-    """The fleet without the slices that have ended; their end is remembered for a while."""
+    """Return the fleet without the ended slices; their end is remembered for a while."""
     over = ended(fleet)
     if not over:
         return fleet

@@ -10,7 +10,7 @@ from windlass.workloads.protocol import WorkloadGroup
 
 
 def with_workload_groups(settings: Settings, groups: Sequence[WorkloadGroup]) -> Settings:
-    """Settings with the groups of the workload; one of the configuration with the same name comes first."""
+    """Return the settings with the groups of the workload; a configured group with the same name has precedence."""
     ours = settings.by_name
     more = [
         SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving, from_workload=True)

@@ -1,7 +1,7 @@
 """ControllerState holds everything that a controller remembers, as tables with one value per subject.
 
 ``TABLES`` names each table: its attribute in the state, and the type of its values. Names of tables are stored in
-journals and never change, also where the attribute has another name by now.
+journals and never change, even where the attribute was renamed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from windlass.workloads.protocol import Acknowledgement, WorkNode
 from .costs import Account
 
 SETTINGS: Final = "cluster"
-"""The one subject of the table ``settings``."""
+"""The only subject of the table ``settings``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowAction:
-    """Something that a shadow would do."""
+    """An action that shadow mode would take."""
 
     verb: str
     """launch, uncordon, cancel or drain."""
@@ -43,7 +43,7 @@ class ShadowAction:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Nanodollars per hour, as it is and as a plan would have it."""
+    """Nanodollars per hour, now and under the plan."""
 
     now: int
     planned: int
@@ -51,7 +51,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class ControllerState(FastReplace):
-    """Everything that is remembered."""
+    """The complete state of a controller."""
 
     fleet: Fleet = field(default_factory=Fleet)
     observed: Observed = field(default_factory=Observed)
@@ -60,21 +60,31 @@ class ControllerState(FastReplace):
     account: Mapping[str, Account] = field(default_factory=dict)
     settings: Mapping[str, Settings] = field(default_factory=dict)
     would: Mapping[str, ShadowAction] = field(default_factory=dict)
-    """For a shadow: what it would do."""
+    """In shadow mode: the actions it would take."""
     spending: Mapping[str, Spending] = field(default_factory=dict)
-    heard: Mapping[str, int] = field(default_factory=dict)
-    """Up to which number the operator's orders were heard."""
+    applied_orders: Mapping[str, int] = field(default_factory=dict)
+    """Number of the last operator order that was applied."""
     clock: Mapping[str, float] = field(default_factory=dict)
-    """By how many seconds the time of day was ahead of a clock that cannot be set, by the name of that clock. The next
-    leader sees by it whether the time of day was set while no controller observed."""
+    """Seconds by which the time of day was ahead of a clock that cannot be set, by the name of that clock. The next
+    leader compares them and sees whether the time of day was set while no controller observed.
+    """
     at: float = 0
-    """When it was last written to."""
+    """Time of the last write."""
     seq: int = 0
-    """The number of the last record in it."""
+    """Number of the last record."""
 
     def tables(self) -> dict[str, Mapping[str, Any]]:
-        """Every table by its name, which is the kind of its entries."""
+        """Every table by its name, which is also the kind of its entries."""
         return dict(zip(KINDS, _TABLES(self), strict=True))
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Mapping[str, Any]], at: float, seq: int) -> ControllerState:
+        """Return the state with these tables, by their stored names."""
+        parts: dict[str, dict[str, Any]] = {"": {}, "fleet": {}, "observed": {}}
+        for kind, (attribute, _) in TABLES.items():
+            part, _, name = attribute.rpartition(".")
+            parts[part][name] = tables[kind]
+        return cls(Fleet(**parts["fleet"]), Observed(**parts["observed"]), **parts[""], at=at, seq=seq)
 
 
 TABLES: Final[Mapping[str, tuple[str, Any]]] = {
@@ -82,7 +92,7 @@ TABLES: Final[Mapping[str, tuple[str, Any]]] = {
     "demand": ("observed.demand", Demand),
     "request": ("observed.request", Demand),
     "node": ("observed.node", WorkNode),
-    "word": ("observed.word", Acknowledgement),
+    "word": ("observed.acknowledgement", Acknowledgement),
     "instance": ("observed.instance", Instance),
     "trouble": ("observed.trouble", str),
     "unknown": ("observed.unknown", bool),
@@ -96,7 +106,7 @@ TABLES: Final[Mapping[str, tuple[str, Any]]] = {
     "account": ("account", Account),
     "would": ("would", ShadowAction),
     "spending": ("spending", Spending),
-    "heard": ("heard", int),
+    "heard": ("applied_orders", int),
     "clock": ("clock", float),
 }
 """Every table by its stored name: its attribute in the state, and the type of its values."""

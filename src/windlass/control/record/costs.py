@@ -18,12 +18,12 @@ from windlass.core.model.reasons import Code, Reason
 HOUR: Final = 3600 * 10**6
 """Microseconds."""
 UNBILLED: Final = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, State.LAUNCH_FAILED})
-"""States of a slice that is not there yet, or any more."""
+"""States in which a slice has no machine yet, or no longer."""
 
 
 @dataclass(frozen=True)
 class Account(FastReplace):
-    """What a group has cost up to an instant, by what its slices were doing."""
+    """The cost of a group up to a time, by the activity of its slices."""
 
     upto: int
     """Microseconds since 1970."""
@@ -47,7 +47,9 @@ KINDS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
 
 
 def opened(accounts: Mapping[str, Account], fleet: Fleet, now: float) -> Mapping[str, Account]:
-    """With an account for every group that has slices from ``now`` on, so that their first second is charged too."""
+    """Return the accounts with one for every group that has slices, starting ``now``, so that their first second is
+    charged too.
+    """
     new = {*fleet.activity.steady, *(record.group for record in fleet.activity.active.values())} - accounts.keys()
     return {**accounts, **{group: Account(round(now * 10**6)) for group in sorted(new)}} if new else accounts
 
@@ -55,9 +57,8 @@ def opened(accounts: Mapping[str, Account], fleet: Fleet, now: float) -> Mapping
 def charged(
     accounts: Mapping[str, Account], fleet: Fleet, stays: Mapping[str, Reason], now: float, step: float = 0.0
 ) -> dict[str, Account]:
-    """The accounts with the time up to ``now`` charged, in which the fleet was as it is.
-
-    ``step``: by how much the clock was set meanwhile; that is no time that passed.
+    """Return the accounts with the time up to ``now`` charged to the given fleet. ``step``: seconds by which the clock
+    was set meanwhile; they are not charged.
     """
     instant = round(now * 10**6)
     rates = _rates(fleet, stays)
@@ -73,8 +74,9 @@ def charged(
 def backdated(
     accounts: Mapping[str, Account], before: Mapping[str, SliceRecord], after: Mapping[str, SliceRecord], now: float
 ) -> Mapping[str, Account]:
-    """The accounts with what slices cost before it was known that they exist: from their order until they showed, and
-    while a list did not show them."""
+    """Return the accounts with the cost of slices before they were listed: from their order, and while a list did not
+    show them.
+    """
     found, instant = dict(accounts), round(now * 10**6)
     for name in diff(before, after)[0]:
         new, old = after[name], before.get(name)
@@ -93,8 +95,9 @@ def refunded(
     now: float,
     step: float,
 ) -> Mapping[str, Account]:
-    """The accounts with slices charged until their end, now that their provider reports when it was: most had been
-    charged for longer. Where the provider gives both times, the time between them is charged."""
+    """Return the accounts corrected for slices whose end time the provider reports; most were charged for longer. Where
+    the provider gives both start and end, the time between them is charged.
+    """
     found = dict(accounts)
     for name in diff(before, after)[0]:
         new, old = after[name], before.get(name)
@@ -115,7 +118,9 @@ def refunded(
 
 
 def overcharged(old: SliceRecord, new: SliceRecord, now: float, step: float) -> int:
-    """Microseconds that a slice was charged too long; negative: too short. ``new``: with the time of its end."""
+    """Return the microseconds that a slice was charged too long; negative: too short. ``new``: the record with its end
+    time.
+    """
     assert new.ended_at is not None
     charged_us = old.billed_us
     if old.billed_since is not None:
@@ -123,8 +128,12 @@ def overcharged(old: SliceRecord, new: SliceRecord, now: float, step: float) -> 
     if new.started_at is not None:
         return charged_us - max(0, round((new.ended_at - new.started_at) * 10**6))
     charged_to = now - step if old.billed_since is not None else old.bill_from
-    if charged_to is None or charged_to <= new.ended_at:
+    if charged_to is None:
         return 0
+    if charged_to <= new.ended_at:
+        # A list lost it before its end.
+        missed = old.seen and old.billed_since is None
+        return round((charged_to - min(new.ended_at, now - step)) * 10**6) if missed else 0
     since = new.ended_at if old.billed_since is None else max(old.billed_since, new.ended_at)
     return round((charged_to - since) * 10**6)
 
@@ -136,7 +145,7 @@ def _kind(record: SliceRecord) -> str:
 
 
 def _rates(fleet: Fleet, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
-    """What each account of each group bears per hour; together the prices of the group's slices."""
+    """Return the hourly rate of each account of each group; per group they add up to the prices of its slices."""
     rates: dict[str, dict[str, int]] = {}
     for group, crowd in fleet.activity.steady.items():
         rates[group] = {**_NOTHING, "work": crowd.work, "idle": crowd.price - crowd.work}

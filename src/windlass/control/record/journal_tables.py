@@ -1,8 +1,8 @@
 """This module maps the tables of ControllerState to journal entries and back.
 
-A table has one value per subject: the record of each slice, what waits and why, what was last observed. A pass writes
-one entry for each changed value; the newest entry of a subject is its value, and an entry without data removes it. The
-state of now, or of any instant in the past, is therefore the sum of the entries up to it. ``status``, ``why``,
+A table has one value per subject: the record of each slice, each waiting demand with its reason, the last observations.
+A pass writes one entry for each changed value; the newest entry of a subject is its value, and an entry without data
+removes it. The state at any time is therefore the result of applying the entries up to it. ``status``, ``why``,
 ``events`` and ``replay`` read nothing else.
 """
 
@@ -25,7 +25,7 @@ from .controller_state import _TABLES, KINDS, ControllerState
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 IS: Final = "is"
-"""The key of a value in an entry; an entry without it says that the subject is gone."""
+"""The key of the value in an entry; an entry without it removes the subject."""
 
 LAUNCH: Final = "launch"
 
@@ -36,18 +36,17 @@ ORDER: Final = "order"
 MISTAKE: Final = "mistake"
 
 PHASE: Final = "phase"
-"""Once for each phase of a machine that comes up, where its provider reports phases."""
+"""Written once for each boot phase of a machine, where its provider reports phases."""
 
 PASS: Final = "pass"
-"""Kinds of entries that are no table: events that happened once."""
+"""Kinds of entries that are events and not values of a table."""
 
 VERSION: Final = "windlass"
-"""The key of an entry ``pass`` that says with which version a leader decides; its first pass has it, and every saved
-state."""
+"""The key for the version of the leader, in the ``pass`` entry of its first pass and in every checkpoint."""
 
 
 def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> Mapping[str, Waiting]:
-    """Who waits and why. A reason is news when it changes, not when only its numbers do."""
+    """Return the waiting demands with their reasons. An entry is kept where only the numbers of its reason changed."""
     if not before and not plan.waiting:
         return before
     after = {
@@ -64,7 +63,7 @@ def _alike(old: Waiting, new: Waiting) -> bool:
 
 
 def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
-    """Why each slice is kept that is not plainly busy; written again when the code changes."""
+    """Return why each slice that is not simply busy is kept; written again when the code changes."""
     after = {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
         for one in plan.stays
@@ -73,7 +72,7 @@ def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason
 
 
 def entries_between(before: ControllerState, after: ControllerState, at: float) -> list[Entry]:
-    """The entries from which the later state can be read back."""
+    """Return the entries that lead from one state to the next."""
     found: list[Entry] = []
     for kind, old, new in zip(KINDS, _TABLES(before), _TABLES(after), strict=True):
         if new is not old:
@@ -82,7 +81,7 @@ def entries_between(before: ControllerState, after: ControllerState, at: float) 
 
 
 def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], at: float) -> list[Entry]:
-    """The same for one table."""
+    """Return the entries of one table."""
     changed, gone = diff(before, after)
     found = [
         Entry(kind, subject, at, _is(value))
@@ -97,7 +96,7 @@ def _is(value: Any) -> Mapping[str, Any]:
 
 
 def passed_through(moves: Iterable[Moved], fleet: Fleet) -> Iterator[Entry]:
-    """The states that slices only passed through, for their history: a table keeps only the last one."""
+    """Return entries for states that slices passed through within one pass: the table has only the last one."""
     last: dict[str, Moved] = {}
     for move in moves:
         earlier = last.get(move.slice_id)
@@ -110,7 +109,7 @@ def passed_through(moves: Iterable[Moved], fleet: Fleet) -> Iterator[Entry]:
 def happened_once(
     bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], fleet: Fleet, at: float
 ) -> Iterator[Entry]:
-    """Return what happened once, as entries. ``fleet``: with the slices that were refused."""
+    """Return the events of a pass as entries. ``fleet``: the one with the refused slices."""
     for mistake in mistakes:
         yield Entry(MISTAKE, "workload", at, {"why": mistake})
     for one in refused:
@@ -123,7 +122,7 @@ def happened_once(
 
 
 def phases_between(before: Mapping[str, Instance], after: Mapping[str, Instance], at: float) -> Iterator[Entry]:
-    """The phases that machines have begun before they join, such as ``installing torch``."""
+    """Return the boot phases that machines have begun, such as ``installing torch``."""
     if before is after:
         return
     for name in sorted(diff(before, after).changed):
@@ -133,5 +132,7 @@ def phases_between(before: Mapping[str, Instance], after: Mapping[str, Instance]
 
 
 def new_slice_id(group: str, stamp: str, number: int) -> str:
-    """An id of a slice: ``GROUP-STAMP-NUMBER``, of characters that every provider takes in names, tags and tokens."""
+    """Return the id of a slice, ``GROUP-STAMP-NUMBER``, in characters that every provider allows in names, tags and
+    tokens.
+    """
     return f"{_UNSAFE.sub('-', group).strip('-') or 'slice'}-{stamp}-{number}"

@@ -1,4 +1,4 @@
-"""StateReader adds up the records of a journal to the state of a controller, of now or of an instant in the past.
+"""StateReader applies the records of a journal to get the state of a controller, now or at a time in the past.
 
 ``saved`` writes a checkpoint; ``recovered`` reads the newest one and the records after it.
 """
@@ -6,24 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from windlass._version import __version__
-from windlass.control.observe.observed import Observed
 from windlass.control.state.codec import Later, from_plain, to_plain
-from windlass.control.state.fleet import Fleet, seen_nodes
+from windlass.control.state.fleet import seen_nodes
 from windlass.journal import Journal, JournalVersion, Record
 
 from .controller_state import KINDS, ControllerState
 from .journal_tables import IS, ORDER, VERSION
 
 UNSEEN: Final = "unseen"
-"""The key of a saved state for the nodes of slices of which some did not show."""
+"""The checkpoint key for the nodes of slices some of whose nodes were not visible."""
 
 
 def saved(controller_state: ControllerState) -> Mapping[str, Any]:
-    """The whole state as one checkpoint."""
+    """Encode the whole state as a checkpoint."""
     return Later(lambda: _saved(controller_state))
 
 
@@ -36,8 +35,9 @@ def _saved(controller_state: ControllerState) -> dict[str, Any]:
 
 
 def _unseen(controller_state: ControllerState) -> dict[str, Any]:
-    """The nodes of slices of which some did not show last. A restart goes by what shows; one who reads on from this
-    state what was decided after it must know what the controller still knew."""
+    """Return the nodes of slices some of whose nodes were not visible last. A restart observes all nodes, but a replay
+    from this checkpoint needs what the controller knew then.
+    """
     shown, active = (
         controller_state.observed.nodes_of,
         controller_state.fleet.activity.active,
@@ -47,7 +47,7 @@ def _unseen(controller_state: ControllerState) -> dict[str, Any]:
 
 
 def with_nodes(controller_state: ControllerState) -> ControllerState:
-    """The state with the nodes of every slice, as the workload last reported them; nothing else changes."""
+    """Return the state with the nodes of every slice as the workload last reported them."""
     nodes = controller_state.observed.nodes_of
     slices = {
         name: record.replace(nodes=seen_nodes(nodes.get(name, ())))
@@ -57,7 +57,7 @@ def with_nodes(controller_state: ControllerState) -> ControllerState:
 
 
 class StateReader:
-    """Adds up records to a state. ``JournalVersion``: a record holds something that this version cannot read."""
+    """Applies records to a state. ``JournalVersion``: this version cannot read a record."""
 
     def __init__(self, start: tuple[int, Mapping[str, Any]] | None = None) -> None:
         self.seq, self.at = 0, 0.0
@@ -75,11 +75,11 @@ class StateReader:
         self.add_all((record,))
 
     def add_all(self, records: Iterable[Record]) -> None:
-        """Many at once: of each subject only the newest is read, and the others are over."""
+        """Apply many records at once; of each subject only the newest is decoded."""
         newest: dict[tuple[str, str], Record] = {}
         for record in records:
             self.seq = record.seq
-            if record.kind != ORDER:  # the last one, not the latest: the clock may have been set back since
+            if record.kind != ORDER:  # the last one, not the latest: clocks are set back
                 self.at = record.at
             if record.kind in KINDS:
                 newest[record.kind, record.subject] = record
@@ -99,25 +99,11 @@ class StateReader:
             ) from error
 
     def controller_state(self) -> ControllerState:
-        tables = self.tables
-        return ControllerState(
-            fleet=Fleet(tables["slice"], tables["luck"], tables["gone"], tables["frozen"]),
-            observed=Observed(**{one.name: tables[one.name] for one in fields(Observed)}),
-            waiting=tables["waiting"],
-            stay=tables["stay"],
-            account=tables["account"],
-            settings=tables["settings"],
-            would=tables["would"],
-            spending=tables["spending"],
-            heard=tables["heard"],
-            clock=tables["clock"],
-            at=self.at,
-            seq=self.seq,
-        )
+        return ControllerState.of(self.tables, self.at, self.seq)
 
 
 class TooOld(Exception):
-    """The journal does not reach back so far any more; ``since``: from when on it has records."""
+    """The journal no longer reaches back so far; ``since``: the time of its first record."""
 
     def __init__(self, since: float) -> None:
         super().__init__("the journal does not reach back so far any more")
@@ -125,21 +111,18 @@ class TooOld(Exception):
 
 
 def recovered(journal: Journal, until: float | None = None) -> ControllerState:
-    """The state as it was committed last, or as it was at an instant.
-
-    ``TooOld``: what happened before that instant has been compacted away.
-    """
+    """Return the last committed state, or the state at a time. ``TooOld``: its records were compacted."""
     return _recovered(journal, until)[0]
 
 
 def recovered_with_checkpoint(journal: Journal) -> tuple[ControllerState, int]:
-    """The state as it was committed last, and the number of the checkpoint that it was read from; 0: there is none."""
+    """Return the last committed state, and the number of the checkpoint it was read from; 0: none."""
     return _recovered(journal, None)
 
 
 def _recovered(journal: Journal, until: float | None) -> tuple[ControllerState, int]:
     start = journal.latest_state(until)
-    # Only a part of the history adds up to a state that never existed.
+    # Records without their beginning would give a state that never existed.
     if start is None and until is not None and (whole := journal.oldest_state()) is not None:
         raise TooOld(whole[1]["at"])
     reader = StateReader(start)

@@ -1,4 +1,4 @@
-"""The accounts of a period show what was spent by group, by job or by account. The rows add up to the bill."""
+"""The accounts document lists what was spent in a period by group, job or account. Its rows add up to the bill."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .events import passes
 SCHEMA: Final = "windlass.accounts/v1"
 By = Literal["group", "account", "job"]
 Sums = dict[str, int]
-"""Nanodollars per hour times microseconds, by account: whole numbers, so that nothing is lost."""
+"""Nanodollars per hour times microseconds, by account: integers, so that no rounding error occurs."""
 UNKNOWN_JOB: Final = "(not known)"
 NO_JOB: Final = "(no job)"
 
 
 def accounts(journal: Journal, by: By, since: float | None, until: float) -> dict[str, Any]:
-    """The accounts document. ``TooOld``: the journal does not reach back to ``since``."""
+    """Returns the accounts document; raises ``TooOld`` if the journal does not reach back to ``since``."""
     start = None if since is None else _accounts_at(journal, since)
     end = _accounts_at(journal, until)
     spent = {group: _difference(end[group], None if start is None else start.get(group)) for group in sorted(end)}
@@ -50,12 +50,12 @@ def accounts(journal: Journal, by: By, since: float | None, until: float) -> dic
 
 
 def _accounts_at(journal: Journal, instant: float) -> Mapping[str, Account]:
-    """Every account with the time up to an instant charged."""
+    """Returns the account of every group, charged up to an instant."""
     try:
         controller_state = read_state(journal, instant)
     except TooOld as error:
         if next(journal.read(kinds=("settings",), until=instant, limit=1), None) is None:
-            return {}  # before the journal began nothing was spent
+            return {}  # nothing was spent before the journal began
         raise TooOld(error.since) from error
     return charged(controller_state.account, controller_state.fleet, controller_state.stay, instant)
 
@@ -89,10 +89,10 @@ def _dollars(amount: int) -> float:
 
 
 def _by_job(journal: Journal, total: Sums, since: float, until: float) -> dict[str, Sums]:
-    """What was paid for work, shared among the jobs whose tasks ran there; the rest is of no job.
+    """Divides the cost of work among the jobs whose tasks ran; all other cost goes to the row without a job.
 
-    Which job a task is of is known where the workload shows it. Work of which it is not known has a row of its own, and
-    shares are whole numbers, with what is left over in that row, so that the rows add up to the bill.
+    Not every workload reports the job of a task: such work gets the row ``(not known)``. Shares are integers, and the
+    remainder is added to the largest row, so that the rows add up to the bill.
     """
     weights = _task_seconds(journal, since, until)
     whole, work = sum(weights.values()), total["work"]
@@ -108,7 +108,7 @@ def _by_job(journal: Journal, total: Sums, since: float, until: float) -> dict[s
 
 
 def _task_seconds(journal: Journal, since: float, until: float) -> dict[str, int]:
-    """Price times microseconds of work by job, from what nodes showed."""
+    """Returns price times microseconds of work by job, from the recorded nodes."""
     controller_state = read_state(journal, since) if journal.latest_state(since) or _began(journal, since) else None
     price: dict[str, int] = {}
     nodes: dict[str, Mapping[str, Any]] = {}

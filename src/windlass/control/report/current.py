@@ -1,7 +1,7 @@
-"""The current picture is the recorded state at an instant, planned again so that every countdown is fresh.
+"""This module plans the recorded state of an instant again, so that reports show current numbers.
 
-The journal records a reason when it changes, not when only its numbers do; the current numbers come from planning the
-same snapshot again. Pure, and not part of the loop: nothing here is acted on or written.
+The journal records a reason when it changes, not when only its numbers change; the current numbers come from planning
+the same snapshot again. The module is pure and not part of the loop: it acts on nothing and writes nothing.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Journal
 
 NAMED = 3
-"""Slices of a sentence that are named; the others are counted."""
+"""A sentence names at most this many slices and counts the others."""
 
 
 def read_state(journal: Journal, until: float | None = None) -> ControllerState:
-    """The controller state of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``.
+    """Returns the controller state of now or of an instant, with the nodes of its slices; raises ``TooOld`` as
+    ``recovered`` does.
 
-    What was written at exactly that instant counts: the state as of an event has the event in it.
+    Records written at exactly that instant are included: the state as of an event contains the event.
     """
     return with_nodes(recovered(journal, None if until is None else nextafter(until, inf)))
 
 
 @dataclass(frozen=True, slots=True)
 class SlicePart:
-    """Some tasks of a demand, and what becomes of them."""
+    """Tasks of a demand that share one outcome: placed, coming or waiting."""
 
     count: int
     code: Code | None
-    """None: there is room for them now."""
+    """None if there is room for them now."""
     why: str
     slices: tuple[str, ...] = ()
-    """Where they go, if that is decided."""
+    """The slices they are placed on, if that is decided."""
     starts_in: float | None = None
-    """Seconds, about; None: not known."""
+    """Estimated seconds until they start; None if not known."""
     waiting: Waiting | None = None
-    """The blocker in each group, when they find no place."""
+    """What blocks them in each group, if they find no place."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A controller state, and what would be done about it at an instant."""
+    """A controller state and the plan for it at an instant."""
 
     controller_state: ControllerState
     settings: Settings
@@ -67,15 +68,10 @@ class Picture:
 
     @cached_property
     def changes(self) -> Mapping[str, tuple[str, Change]]:
-        """What the plan does to each slice: one of stays, cancel, drain, uncordon, mark, unmark. A slice that is ready,
-        busy and not in any of these is not here: it stays because of its work."""
+        """What the plan does with each slice: stays, cancel, drain, uncordon, mark or unmark. A ready, busy slice that
+        the plan does not mention is missing here: it stays because it has work."""
         verbs = ("stays", "cancel", "drain", "uncordon", "mark", "unmark")
         return {change.slice: (verb, change) for verb in verbs for change in getattr(self.plan, verb)}
-
-    def is_steady(self, record: SliceRecord) -> bool:
-        """Whether a slice is ready and stays because of its work: then its reason follows from the record alone."""
-        ready = record.state is State.READY and not record.quarantine and record.leaving is None
-        return ready and record.id not in self.changes
 
     @cached_property
     def placed(self) -> Mapping[str, Mapping[str, int]]:
@@ -93,34 +89,35 @@ class Picture:
         return {group.name: group for group in self.snapshot.groups}
 
     def planned_group(self, name: str) -> Group:
-        """A group as the planner saw it: with what is believed of its provider."""
+        """The group as the planner saw it, with the availability that was assumed."""
         return self._groups[name]
 
     def provider_health(self, group: str) -> ProviderHealth:
         return self.controller_state.fleet.provider_health.get(group, ProviderHealth())
 
     def ready_in(self, record: SliceRecord) -> float | None:
-        """Seconds until a slice in flight is of use, by how long the last ones of its group took."""
+        """Estimated seconds until a slice in flight is ready, from the boot times of its group."""
         usual = boot_time(self.provider_health(record.group))
         if usual is None or record.state not in IN_FLIGHT:
             return None
         return max(0.0, usual - (self.now - record.asked_at if record.asked_at is not None else 0.0))
 
     def room_in(self, groups: Collection[str]) -> float | None:
-        """Seconds until the first of the slices that are ending in these groups is gone, by how long the last ones
-        took; None: none is ending, or it is not known how long that takes."""
+        """Estimated seconds until the first ending slice of these groups is gone, from how long the last ones took.
+        None if no slice is ending, or if no duration is known."""
         found = [left for group in groups if (left := self._room.get(group)) is not None]
         return min(found, default=None)
 
     def room_for(self, waiting: Waiting) -> float | None:
-        """Seconds until a slice is gone that counts for a limit in the way of a demand; None: as for ``room_in``."""
+        """Estimated seconds until a slice is gone that counts toward a limit that blocks a demand; None as for
+        ``room_in``."""
         if not self._room:
             return None
         return self.room_in([name for name, reason in waiting.groups.items() if reason.code in _HELD_UP])
 
     @cached_property
     def _room(self) -> Mapping[str, float]:
-        """Seconds until the first of the slices that are ending is gone, by group."""
+        """Estimated seconds until the first ending slice is gone, by group."""
         found: dict[str, float] = {}
         for record in self.controller_state.fleet.activity.active.values():
             usual = end_time(self.provider_health(record.group)) if record.state in ENDING else None
@@ -130,7 +127,7 @@ class Picture:
         return found
 
     def stay(self, record: SliceRecord) -> tuple[Code | None, str]:
-        """Why a slice is as it is, with what is due next."""
+        """Returns the reason for the state of a slice, with what happens next."""
         if record.quarantine:
             return None, f"quarantined, the controller does not touch it any more: {record.quarantine}"
         verb, change = self.changes.get(record.id, ("stays", None))
@@ -150,12 +147,12 @@ class Picture:
         return record.reason.code, text
 
     def _held_by(self, record: SliceRecord) -> str:
-        """What keeps the nodes of a slice, in the words of the workload."""
+        """What keeps the nodes of a slice busy, as the workload reports it."""
         nodes = self.controller_state.observed.nodes_of.get(record.id, ())
         return "; ".join(dict.fromkeys(node.activity for node in nodes if node.activity))
 
     def parts(self, demand: Demand) -> tuple[SlicePart, ...]:
-        """What becomes of the tasks of a demand: those that find no place first."""
+        """Returns the outcome for the tasks of a demand, those without a place first."""
         found: list[SlicePart] = []
         if (waiting := self.waiting.get(demand.id)) is not None:
             left = self.room_for(waiting)
@@ -193,32 +190,34 @@ class Picture:
 
 
 _HELD_UP: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET})
-"""Limits for which a slice counts until it is confirmed gone."""
+"""A slice counts toward these limits until the provider confirms that it is gone."""
 _DUE = {
     "cancel": "due to be cancelled",
     "drain": "due to be drained",
-    "uncordon": "due to be called back",
+    "uncordon": "due to take work again",
     "mark": "due to be marked for release",
-    "unmark": "due to lose its mark",
+    "unmark": "no longer due to be released",
 }
 
 
 def pictured(
     controller_state: ControllerState, configured: Settings, now: float, memo: PlannerMemo | None = None
 ) -> Picture:
-    """A controller state planned again at an instant, by the settings in it, or ``configured`` without them. ``memo``:
-    what a caller keeps from picture to picture, to plan faster."""
+    """Plans a controller state again at an instant, with its own settings, or with ``configured`` if it has none.
+
+    ``memo``: planner tables that a caller keeps between calls, to plan faster.
+    """
     settings = controller_state.settings.get(SETTINGS, configured)
     planner = plan if memo is None else partial(plan, memo=memo)
     snapshot, made = plan_fleet(controller_state.fleet, controller_state.observed, settings, now, planner)
     if memo is not None:
-        # Ways out are sought in a thread of their own, and the memo belongs to the caller's.
+        # Unblocks are searched in another thread, and the memo belongs to the caller's thread.
         made = replace(made, _unblocks=lambda: plan(snapshot).unblocks)
     return Picture(controller_state, settings, now, snapshot, made)
 
 
 def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
-    """When a slice has been in its state for too long, and what becomes of it then; None: there is no limit."""
+    """Returns when the time limit of a slice's state ends and the state that follows; None if there is no limit."""
     limit, after = settings.policy.limit_of(record.state), TABLE[record.state].after_limit
     if limit is None or after is None or (record.state == State.DRAINING and _waited_for(record, settings)):
         return None
@@ -226,13 +225,13 @@ def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
 
 
 def _waited_for(record: SliceRecord, settings: Settings) -> bool:
-    """Whether the work of a draining slice is waited for without a limit."""
+    """Whether a draining slice waits for its work without a time limit."""
     removed = record.group not in settings.by_name
     return removed or record.leaving is not None or (settings.policy.allow_eviction and record.must_go)
 
 
 def about(left: float) -> str:
-    """``in about 40 s``; a time that is over is any moment."""
+    """Formats a time left as ``in about 40 s``, or ``any moment`` if it is over."""
     return f"in about {seconds(round(left))}" if left >= 1 else "any moment"
 
 
@@ -248,7 +247,7 @@ def _named(names: Iterable[str]) -> str:
 
 
 def phase_of(picture: Picture, record: SliceRecord) -> str | None:
-    """What the hosts of a slice are doing before they join, and for how long, where the provider knows."""
+    """Returns what the hosts of a slice do before they join and for how long, if the provider reports it."""
     instance = picture.controller_state.observed.instance.get(record.id)
     if instance is None or not instance.phase or record.state not in IN_FLIGHT:
         return None

@@ -1,4 +1,4 @@
-"""This document shows the last decision: what is launched, which demand goes to which group, what waits and why."""
+"""The decision document shows the last plan: launches, the group of each demand, and what waits and why."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from .current import Picture
 
 
 def decision_dict(picture: Picture) -> dict[str, Any]:
-    """``launch`` by group; ``routed``: demands and tasks by group; ``pending``: what slices in flight or planned have
-    left beyond what is assigned to them; ``unmet``: what waits, with its code."""
+    """Returns the decision document.
+
+    ``launch``: launches by group. ``routed``: demands and tasks by group. ``pending``: the free capacity of slices that
+    are in flight or planned, after the tasks assigned to them. ``unmet``: demands that wait, each with its code.
+    """
     plan, snapshot = picture.plan, picture.snapshot
     fleet = picture.controller_state.fleet
     planned: dict[str, str] = {}

@@ -1,7 +1,6 @@
-"""Events are sentences made from journal entries; the log of a controller and ``windlass events`` print the same
-ones.
+"""This module turns journal entries into events: the sentences of the controller's log and of ``windlass events``.
 
-Equal events of several slices of a group in one pass are one line. Entries that only serve to restore the state
+Equal events of several slices of a group in one pass become one line. Entries that only restore the state
 (observations, accounts) have no line.
 """
 
@@ -23,12 +22,13 @@ from windlass.journal import Entry, Journal, Record
 from .history import refused_group
 
 SHOWN_KINDS: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, PHASE, "slice", "waiting")
-"""The kinds of entries that have a line."""
+"""The kinds of entries that become events."""
 SCHEMA: Final = "windlass.event/v1"
+QUARANTINED: Final = "quarantined"
 FEW: Final = 32
-"""Records that are read at once when the end of a pass is looked for."""
+"""How many records are read at once to find the end of a pass."""
 NAMED: Final = 3
-"""Slices of a line that are named; the others are counted."""
+"""A line names at most this many slices and counts the others."""
 ALARMS: Final = frozenset({State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
 
 
@@ -39,13 +39,15 @@ class EventLine:
     at: float
     kind: str
     code: str
-    """Its reason code, where it has one."""
+    """The reason code, if there is one."""
     text: str
     subjects: tuple[str, ...]
     alarm: bool = False
     seq: int | None = None
-    """The number of the last record of its pass; None: it is not in a journal yet."""
+    """The number of the last record of its pass; None if it is not in a journal yet."""
     epoch: int | None = None
+    state: str = ""
+    """For an event of slices: the state that they reached, or ``quarantined``."""
 
     def to_dict(self) -> dict[str, Any]:
         known = {} if self.seq is None else {"seq": self.seq, "epoch": self.epoch}
@@ -60,12 +62,12 @@ class EventLine:
         }
 
     def document(self) -> dict[str, Any]:
-        """As ``windlass events --json`` prints it."""
+        """Returns the event as ``windlass events --json`` prints it."""
         return {"schema": SCHEMA, **self.to_dict()}
 
 
 def lines(entries: Iterable[Entry | Record]) -> Iterator[EventLine]:
-    """The lines of what was written, pass by pass."""
+    """Yields the events of the records, pass by pass."""
     for _, together in groupby((one for one in entries if one.kind in SHOWN_KINDS), key=lambda one: one.at):
         yield from _pass(list(together))
 
@@ -74,7 +76,7 @@ def lines(entries: Iterable[Entry | Record]) -> Iterator[EventLine]:
 
 
 def passes(records: Iterable[Record], *, newest_first: bool = False) -> Iterator[list[Record]]:
-    """Records that were appended together, in the order of their numbers; an order of an operator is alone."""
+    """Yields the records that were appended together, in the order of their numbers; each operator's order alone."""
     together: list[Record] = []
     for record in records:
         if together and not _same_pass(*((record, together[-1]) if newest_first else (together[-1], record))):
@@ -91,13 +93,13 @@ def _same_pass(earlier: Record, later: Record) -> bool:
 
 
 def lines_of(together: list[Record], end: int) -> list[EventLine]:
-    """The lines of the records of one pass whose last record has the number ``end``."""
+    """Returns the events of one pass whose last record has the number ``end``."""
     shown = [one for one in together if one.kind in SHOWN_KINDS]
     return [replace(line, seq=end, epoch=shown[0].epoch) for line in _pass(list(shown))] if shown else []
 
 
 def last_record(journal: Journal, record: Record) -> int:
-    """The number of the last record that was appended together with this one."""
+    """Returns the number of the last record that was appended together with this one."""
     while True:
         following = list(journal.read(record.seq, limit=FEW))
         for one in following:
@@ -117,7 +119,7 @@ def earlier_events(
     subject: str | None = None,
     wanted: Callable[[EventLine], bool] = lambda _: True,
 ) -> Iterator[tuple[int, list[EventLine]]]:
-    """The events up to a record, pass by pass, the newest pass first, each with its first record."""
+    """Yields the events up to a record, pass by pass, newest first, each pass with its first record."""
     records = journal.read(upto=upto, kinds=(PASS, *SHOWN_KINDS), since=since, until=until, newest_first=True)
     for together in passes(records, newest_first=True):
         mine = [one for one in together if one.kind in SHOWN_KINDS and is_about(one, subject)]
@@ -137,7 +139,7 @@ def later_events(
     subject: str | None = None,
     wanted: Callable[[EventLine], bool] = lambda _: True,
 ) -> Iterator[list[EventLine]]:
-    """The events after a record, pass by pass, the oldest first."""
+    """Yields the events after a record, pass by pass, oldest first."""
     for together in passes(journal.read(after, upto=upto, kinds=(PASS, *SHOWN_KINDS), since=since, until=until)):
         mine = [one for one in together if one.kind in SHOWN_KINDS and is_about(one, subject)]
         if mine:
@@ -147,7 +149,7 @@ def later_events(
 
 
 def is_about(record: Record, name: str | None) -> bool:
-    """Whether a record is about a slice, a demand or a group; what is about a slice is about its group, too."""
+    """Whether a record is about a slice, a demand or a group; a record about a slice is also about its group."""
     return name is None or record.subject == name or name in _concerned(record)
 
 
@@ -182,7 +184,8 @@ def _pass(entries: list[Entry | Record]) -> Iterator[EventLine]:
     yield from (line for line in others if line.kind != "waiting")
     for (group, state, code, why), names in moves.items():
         alarm = state in ALARMS or state == State.TERMINATE_FAILED
-        yield EventLine(entries[0].at, "slice", code, f"{_named(group, names)} {state}: {why}", tuple(names), alarm)
+        text = f"{_named(group, names)} {state}: {why}"
+        yield EventLine(entries[0].at, "slice", code, text, tuple(names), alarm, state=state)
     yield from (line for line in others if line.kind == "waiting")
 
 
@@ -191,7 +194,7 @@ def _collect(one: Entry | Record, moves: dict[tuple[str, str, str, str], list[st
     if not record:
         return
     if record.get("quarantine"):
-        moves.setdefault((record["group"], "quarantined", "", record["quarantine"]), []).append(one.subject)
+        moves.setdefault((record["group"], QUARANTINED, "", record["quarantine"]), []).append(one.subject)
     elif record["since"] == one.at and record["state"] != State.QUEUED:  # the launch reports queued ones
         key = (record["group"], record["state"], record["reason"]["code"], record["reason"]["why"])
         moves.setdefault(key, []).append(one.subject)
@@ -220,7 +223,8 @@ def _line(one: Entry | Record) -> EventLine | None:
         case "waiting":
             return _waits(one, data.get(IS))
         case "trouble":
-            text = f"{one.subject} is in trouble: {data[IS]}" if IS in data else f"{one.subject} is well again"
+            name = one.subject.removeprefix("slice ")
+            text = f"{name} has a problem: {data[IS]}" if IS in data else f"{name}: the problem is over"
             return EventLine(one.at, one.kind, "", text, (one.subject,), IS in data)
         case "frozen":
             who = "everything" if one.subject == "*" else one.subject
@@ -234,9 +238,16 @@ def _line(one: Entry | Record) -> EventLine | None:
             return EventLine(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
         case "settings" if IS in data:
             names = [sold["group"]["name"] for sold in data[IS]["groups"]]
-            return EventLine(one.at, one.kind, "", f"settings in use: {plural(len(names), 'group')}", tuple(names))
+            text = f"settings in use: {plural(len(names), 'group')}{_starts(data[IS].get('starting') or {})}"
+            return EventLine(one.at, one.kind, "", text, tuple(names))
         case _:
             return None
+
+
+def _starts(starting: Mapping[str, int]) -> str:
+    """Name the providers on whose machine only so many hosts may start at the same time: it changes while they run."""
+    limits = (f"at most {plural(most, 'host')} of {name} may start at once" for name, most in sorted(starting.items()))
+    return "".join(f"; {limit}" for limit in limits)
 
 
 def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> EventLine:
@@ -250,13 +261,13 @@ def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> EventLine:
 
 
 class AssignmentLog:
-    """Reports each demand once for every machine in flight that it is put on."""
+    """Reports each demand once for every machine in flight that it is assigned to."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}
 
     def lines(self, snapshot: Snapshot | None, plan: Plan | None) -> Iterator[EventLine]:
-        """Return a line for each demand that this plan puts on a machine in flight and no plan before did."""
+        """Returns an event for each demand that this plan assigns to a machine in flight for the first time."""
         if snapshot is None or plan is None:
             return
         coming = {one.id for one in snapshot.slices if one.state in IN_FLIGHT}

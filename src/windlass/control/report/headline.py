@@ -1,14 +1,14 @@
-"""The headline states the condition of a cluster in one or two sentences, with counts."""
+"""The headline describes the state of a cluster in one or two sentences, with counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from windlass.core.model.reasons import IMPOSSIBLE, Code, plural
+from windlass.core.model.reasons import IMPOSSIBLE, Code
 
 NAMED: Final = 3
-"""Blockers that a sentence names; the others are counted."""
+"""A sentence names at most this many blockers and counts the others."""
 LIMITS: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET, Code.FROZEN, Code.RATE_LIMITED})
 MARKET: Final = frozenset({Code.STOCKOUT, Code.QUOTA, Code.BACKOFF})
 NEVER: Final = IMPOSSIBLE | {Code.NO_SHAPE_FITS, Code.INVALID_DEMAND}
@@ -22,16 +22,16 @@ def headline(
     leader: Mapping[str, Any],
     family_of: Mapping[str, str],
 ) -> str:
-    """What is most worth knowing, from the rows of a status document. ``family_of``: a limit of a family is named once,
-    and not for each of its groups."""
+    """Returns the headline for the rows of a status document. ``family_of``: the family of each group, so that a limit
+    of a family is named once."""
     waiting = list(demands)
     sentences = [_unknown(summary["unknown_sources"])] if summary["unknown_sources"] else []
     if not waiting:
         sentences.append("Nothing waits.")
         sentences.append(_machines(summary))
     else:
-        sentences.append(f"{plural(len(waiting), 'job')} {'waits' if len(waiting) == 1 else 'wait'}.")
-        sentences += _kinds(waiting, family_of)
+        sentences.append(f"{_counted(len(waiting), 'job')} {'waits' if len(waiting) == 1 else 'wait'}.")
+        sentences += _kinds(waiting, family_of, everything_frozen="*" in frozen)
     if "*" in frozen:
         sentences.append(f"Everything is frozen by {frozen['*']}.")
     if not leader["alive"]:
@@ -42,9 +42,15 @@ def headline(
 def _machines(summary: Mapping[str, Any]) -> str:
     if not summary["slices"]:
         return "No machine runs."
-    busy = "none of them busy" if not summary["busy"] else f"{summary['busy']} of them busy"
-    there = f"{plural(summary['slices'], 'machine')} {'is' if summary['slices'] == 1 else 'are'} there, {busy}"
-    return f"{there}{', ' + str(summary['coming']) + ' coming' if summary['coming'] else ''}."
+    busy = "none of them busy" if not summary["busy"] else f"{summary['busy']:,} of them busy"
+    there = f"{_counted(summary['slices'], 'machine')} {'is' if summary['slices'] == 1 else 'are'} there, {busy}"
+    coming = f", {summary['coming']:,} coming" if summary["coming"] else ""
+    return f"{there}{coming}."
+
+
+def _counted(count: int, noun: str) -> str:
+    """Formats ``1 job``, ``1,122 jobs``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _unknown(sources: Iterable[str]) -> str:
@@ -53,34 +59,41 @@ def _unknown(sources: Iterable[str]) -> str:
     return f"{_listed(names)} {verb} not answer: nothing is released while that is so."
 
 
-def _kinds(waiting: list[Mapping[str, Any]], family_of: Mapping[str, str]) -> list[str]:
-    """A sentence for each kind of blocker, the one that an operator can change first."""
-    limited, market, never, coming = ([one for one in waiting if _code(one) in kind] for kind in _KINDS)
+def _kinds(waiting: list[Mapping[str, Any]], family_of: Mapping[str, str], *, everything_frozen: bool) -> list[str]:
+    """Returns a sentence for each kind of blocker; first the limits, which an operator can change."""
+    limited, market, never, coming, others = (list[Mapping[str, Any]]() for _ in range(5))
+    kinds = ((LIMITS, limited), (MARKET, market), (NEVER, never), (COMING, coming))
+    lists: dict[str, list[Mapping[str, Any]]] = {code: listed for codes, listed in kinds for code in codes}
+    for one in waiting:
+        code = _code(one)
+        if code is not None:
+            lists.get(code, others).append(one)
     found = []
     if limited:
         verb = "is" if len(limited) == 1 else "are"
-        found.append(f"{_share(limited, waiting)} {verb} held up by limits: {_listed(_limits(limited, family_of))}.")
+        limits = _listed(_limits(limited, family_of, everything_frozen=everything_frozen))
+        found.append(f"{_share(limited, waiting)} {verb} held up by limits: {limits}.")
     if market:
         verb, offers = "waits" if len(market) == 1 else "wait", _listed(_markets(market, family_of))
-        found.append(f"{_share(market, waiting)} {verb} for machines that cannot be had now: {offers}.")
+        found.append(f"{_share(market, waiting)} {verb} for machines that are not available now: {offers}.")
     if never:
         found.append(f"{_share(never, waiting)} can never run here: {_plain(never[0])}.")
     if coming:
         verb = "starts" if len(coming) == 1 else "start"
         found.append(f"{_share(coming, waiting)} {verb} soon: {_plain(coming[0])}.")
+    if others:
+        verb = "waits" if len(others) == 1 else "wait"
+        found.append(f"{_share(others, waiting)} {verb} for another reason: {_plain(others[0])}.")
     return found
 
 
-_KINDS: Final = (LIMITS, MARKET, NEVER, COMING)
-
-
 def _code(demand: Mapping[str, Any]) -> str | None:
-    """The code of a demand: its first part is the one that finds no place."""
+    """Returns the code of a demand: the code of its first part, which is the one without a place."""
     return demand["parts"][0]["code"] if demand["parts"] else None
 
 
 def _plain(demand: Mapping[str, Any]) -> str:
-    """The reason of a demand in the first group that has it, without how long it waits: that number moves."""
+    """Returns the reason of a demand, from the first group that gives it, without the time it has waited."""
     code = _code(demand)
     codes = {code, Code.TOO_SMALL} if code == Code.NO_SHAPE_FITS else {code}
     for _, reason in sorted(demand["groups"].items()):
@@ -91,22 +104,24 @@ def _plain(demand: Mapping[str, Any]) -> str:
 
 def _share(some: list[Any], of: list[Any]) -> str:
     if len(some) < len(of):
-        return str(len(some))
-    return "It" if len(of) == 1 else f"All {len(of)}"
+        return f"{len(some):,}"
+    return "It" if len(of) == 1 else f"All {len(of):,}"
 
 
-def _limits(demands: Iterable[Mapping[str, Any]], family_of: Mapping[str, str]) -> list[str]:
-    """The limits in the way, each once."""
+def _limits(
+    demands: Iterable[Mapping[str, Any]], family_of: Mapping[str, str], *, everything_frozen: bool
+) -> list[str]:
+    """Returns the limits that block the demands, each once."""
     found: dict[str, None] = {}
-    for name, reason in _reasons(demands):
+    for name, code in sorted(_blockers(demands)):
         group = family_of.get(name, name)
-        match reason["code"]:
+        match code:
             case Code.AT_MAX:
                 found[f"{group} at its max"] = None
             case Code.BUDGET:
                 found["the cost ceiling"] = None
             case Code.FROZEN:
-                found[f"{group} frozen"] = None
+                found["the freeze" if everything_frozen else f"{group} frozen"] = None
             case Code.MAX_NODES:
                 found["the limit of machines"] = None
             case Code.RATE_LIMITED:
@@ -114,21 +129,27 @@ def _limits(demands: Iterable[Mapping[str, Any]], family_of: Mapping[str, str]) 
     return list(found)
 
 
-def _reasons(demands: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each reason of each group once: equal demands share the mapping of their reasons."""
-    seen: set[int] = set()
+def _blockers(demands: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yields each group with each of its codes once."""
+    seen: set[tuple[str, str]] = set()
     for one in demands:
-        if id(one["groups"]) not in seen:
-            seen.add(id(one["groups"]))
-            yield from one["groups"].items()
+        for name, reason in one["groups"].items():
+            blocker = (name, reason["code"])
+            if blocker not in seen:
+                seen.add(blocker)
+                yield blocker
 
 
 def _markets(demands: Iterable[Mapping[str, Any]], family_of: Mapping[str, str]) -> list[str]:
     found: dict[str, None] = {}
-    words = {Code.STOCKOUT: "out of stock", Code.QUOTA: "over its quota", Code.BACKOFF: "backing off after refusals"}
-    for name, reason in _reasons(demands):
-        if reason["code"] in words:
-            found[f"{family_of.get(name, name)} {words[reason['code']]}"] = None
+    words: dict[str, str] = {
+        Code.STOCKOUT: "out of stock",
+        Code.QUOTA: "over its quota",
+        Code.BACKOFF: "backing off after refusals",
+    }
+    for name, code in sorted(_blockers(demands)):
+        if code in words:
+            found[f"{family_of.get(name, name)} {words[code]}"] = None
     return list(found)
 
 

@@ -1,6 +1,6 @@
-"""The history lists all records of one slice or one demand in the order of time.
+"""This module reads the history of one slice or demand from the journal, in the order of time.
 
-It is made of the records about that subject, so it also covers slices and demands that no longer exist.
+It reads the records about that subject, so it also covers slices and demands that no longer exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.journal import Journal, Record
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
-    """A state that a slice entered, and why."""
+    """A state that a slice entered, with the reason."""
 
     at: float
     state: State
@@ -29,31 +29,31 @@ class HistoryStep:
 
 @dataclass(frozen=True, slots=True)
 class SliceHistory:
-    """The life of a slice, as far as the journal reaches back."""
+    """The history of a slice, as far as the journal reaches back."""
 
     last: SliceRecord
-    """What was last known of it."""
+    """The last recorded state of the slice."""
     steps: tuple[HistoryStep, ...]
     born: float
     """When its first record was written."""
     forgotten: float | None
-    """When its record was closed, after the end was confirmed."""
+    """When its record was closed, after the provider confirmed its end."""
     must_go: tuple[float, Reason] | None
-    """Since when it had to leave whatever waits."""
+    """Since when it must be released even if demand waits, and why."""
     certified: tuple[float, int] | None
-    """When the workload acknowledged that it was empty, and under which fence."""
+    """When the workload acknowledged that it was empty, and with which fence."""
     launch: Record | None = None
-    """The launch that it was part of; None: it was adopted, or that is compacted away."""
+    """The record of its launch; None if the slice was adopted or the record was compacted."""
     refused: tuple[Record, ...] = ()
 
     @property
     def draining(self) -> HistoryStep | None:
-        """The last time that it was cordoned: why it was to go."""
+        """The last step in which it was cordoned, with the reason for its release."""
         return next((step for step in reversed(self.steps) if step.state == State.CORDONED), None)
 
 
 def life_of(journal: Journal, slice_id: str, until: float | None = None) -> SliceHistory | None:
-    """The life of a slice up to an instant; None: the journal knows no such slice."""
+    """Returns the history of a slice up to an instant; None if the journal has no such slice."""
     records = list(journal.read(subject=slice_id, kinds=("slice", REFUSED), until=until))
     states = [record for record in records if record.kind == "slice" and IS in record.data]
     if not states:
@@ -82,7 +82,7 @@ def life_of(journal: Journal, slice_id: str, until: float | None = None) -> Slic
 
 
 def _launch_of(journal: Journal, slice_id: str, group: str, born: float) -> Record | None:
-    """It was written in the same pass as the first record of the slice."""
+    """Finds the launch of a slice, which was written in the same pass as its first record."""
     for record in journal.read(subject=group, kinds=(LAUNCH,), since=born, limit=20):
         data: Any = record.data
         if slice_id in data.get("slices", ()):
@@ -92,19 +92,19 @@ def _launch_of(journal: Journal, slice_id: str, group: str, born: float) -> Reco
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The last time that a demand was there."""
+    """The last period in which a demand existed."""
 
     demand: Demand
-    """As it was last seen."""
+    """The demand as it was last observed."""
     since: float
     until: float | None
-    """When it was there no more; None: it still is."""
+    """When the demand ended; None if it still exists."""
     reasons: tuple[tuple[float, Waiting | None], ...]
-    """Why it found no place, each time that this changed; None: from then on it had one."""
+    """Why it found no place, at each change of the reason; None from when it had a place."""
 
 
 def wait_of(journal: Journal, demand: str, until: float | None = None) -> Wait | None:
-    """How a demand (or a standing request) waited; None: the journal knows no such demand."""
+    """Returns the last wait of a demand or a standing request; None if the journal has no such demand."""
     found: Wait | None = None
     for record in journal.read(subject=demand, kinds=("demand", "request", "waiting"), until=until):
         found = _after(found, record)
@@ -127,14 +127,14 @@ def _after(wait: Wait | None, record: Record) -> Wait | None:
 
 
 def launches_for(journal: Journal, demand: str, wait: Wait) -> tuple[Record, ...]:
-    """Launches for a demand while it waited. Versions that did not record for whom they launched give none."""
+    """Returns the launches for a demand while it waited. Old versions did not record the demands of a launch."""
     until = None if wait.until is None else wait.until + 1
     found = journal.read(kinds=(LAUNCH,), since=wait.since - 1, until=until)
     return tuple(record for record in found if demand in record.data.get("demands", ()))
 
 
 def refusals_of(journal: Journal, group: str, limit: int, until: float | None = None) -> tuple[Record, ...]:
-    """The last launches of a group that its provider refused, the newest first."""
+    """Returns the last launches of a group that its provider refused, newest first."""
     found: list[Record] = []
     for record in journal.read(kinds=(REFUSED,), until=until, newest_first=True, limit=100 * limit):
         if refused_group(record) == group:
@@ -145,5 +145,5 @@ def refusals_of(journal: Journal, group: str, limit: int, until: float | None = 
 
 
 def refused_group(record: Record) -> str:
-    """The group of a launch that was refused. Older versions recorded it only in the id: ``GROUP-STAMP-NUMBER``."""
+    """Returns the group of a refused launch. Old versions recorded it only in the id: ``GROUP-STAMP-NUMBER``."""
     return str(record.data.get("group") or record.subject.rsplit("-", 2)[0])

@@ -1,4 +1,4 @@
-"""This document names the controller that holds the lease, or that held it last."""
+"""This module finds the controller that holds the lease, or that held it last."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from windlass.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The controller that leads, or led last."""
+    """The controller that leads or led last."""
 
     holder: str | None
-    """None: it gave the lease back, or there never was one."""
+    """None if it released the lease, or if there was never a lease."""
     epoch: int
     alive: bool
     seen_at: float | None
-    """When it last showed itself; None: never."""
+    """When it last wrote a record or renewed the lease; None if never."""
 
     def instant(self, now: float) -> float:
-        """What a report is as of: without a controller the countdowns stand where they stood when it was last seen."""
+        """Returns the time of a report: now, or without a controller the time at which it was last seen."""
         return now if self.alive or self.seen_at is None else self.seen_at
 
     def to_dict(self) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Leader:
 
 
 def leader_of(journal: Journal, now: float) -> Leader:
-    """The leader by the lease, as far as it can be seen by our clock."""
+    """Reads the leader from the lease, judged by the local clock."""
     lease = journal.lease()
     written = next((one for one in journal.read(newest_first=True, limit=50) if one.kind != ORDER), None)
     seen = [] if written is None else [written.at]

@@ -1,11 +1,12 @@
-"""Order documents show what an operator asked for and what became of it."""
+"""The order document shows an order of an operator and its outcome."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from windlass.control.reconcile.cycle import ORDERS
-from windlass.control.reconcile.operator_orders import order_in
+from windlass.control.reconcile.operator_orders import apply_orders, order_in, orders_after
 from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.journal_tables import IS, ORDER
 from windlass.control.state.fleet import EVERY_GROUP
@@ -17,14 +18,22 @@ SCHEMA: Final = "windlass.order/v1"
 
 
 def heard_upto(journal: Journal) -> int:
-    """Up to which number the leader has heard orders."""
+    """Returns the number up to which the leader has processed orders."""
     for record in journal.read(subject=ORDERS, kinds=("heard",), newest_first=True, limit=1):
         return int(record.data[IS])
     return 0
 
 
+def frozen_with_orders(
+    journal: Journal, state: ControllerState, families: Mapping[str, Collection[str]]
+) -> Mapping[str, str]:
+    """Returns what will be frozen once the leader has processed all orders, with the user who froze it."""
+    orders = [order for _, order in orders_after(journal, state.applied_orders.get(ORDERS, 0))]
+    return apply_orders(state.fleet, orders, state.at, families).frozen if orders else state.fleet.frozen
+
+
 def order_record(journal: Journal, seq: int) -> Record | None:
-    """The order with a number; None: there is none."""
+    """Returns the order with a number; None if there is none."""
     if seq < 1:
         return None
     record = next(journal.read(seq - 1, upto=seq, kinds=(ORDER,), limit=1), None)
@@ -32,7 +41,7 @@ def order_record(journal: Journal, seq: int) -> Record | None:
 
 
 def order_dict(record: Record, heard: int, led: bool, controller_state: ControllerState) -> dict[str, Any]:
-    """What became of an order, by the current state."""
+    """Returns the order document; the outcome follows from the current state."""
     order = order_in(record)
     assert order is not None
     known = record.seq <= heard
@@ -47,7 +56,7 @@ def order_dict(record: Record, heard: int, led: bool, controller_state: Controll
         "heard": known,
         "outcome": became(controller_state, order.what, order.subject)
         if known
-        else wish(order.what, order.subject, led),
+        else wish(order.what, [order.subject], led),
     }
 
 
@@ -55,19 +64,25 @@ def called(subject: str) -> str:
     return "everything" if subject == EVERY_GROUP else subject
 
 
-def wish(what: str, subject: str, led: bool) -> str:
-    """What is asked for, while no leader has heard it."""
-    text = {
-        "drain": f"{subject} will be drained",
-        "undrain": f"the order to drain {subject} will be taken back",
-        "freeze": f"{called(subject)} will be frozen",
-        "resume": f"{called(subject)} will be resumed",
+def intent(what: str, subjects: Sequence[str]) -> str:
+    """Describes what orders will do."""
+    names = ", ".join(map(called, subjects))
+    return {
+        "drain": f"{names} will be drained",
+        "undrain": f"the order to drain {names} will be withdrawn",
+        "freeze": f"{names} will be frozen",
+        "resume": f"{names} will be resumed",
     }[what]
+
+
+def wish(what: str, subjects: Sequence[str], led: bool) -> str:
+    """Describes orders that no leader has processed yet."""
+    text = intent(what, subjects)
     return f"{text} at the next pass" if led else f"no controller runs: {text} as soon as one does"
 
 
 def became(controller_state: ControllerState, what: str, subject: str) -> str:
-    """What the current state says of the subject of an order that was heard."""
+    """Describes the outcome of a processed order from the current state of its subject."""
     settings, frozen = controller_state.settings.get(SETTINGS), controller_state.fleet.frozen
     members = () if settings is None else settings.families.get(subject, ())
     by = next((frozen[name] for name in (subject, *members) if name in frozen), None)
@@ -95,7 +110,11 @@ def _of_slice(controller_state: ControllerState, what: str, subject: str) -> str
     if record is None or record.state in ENDING:
         return f"{subject} was empty, and is {state}"
     if record.leaving is None or record.leaving.code != Code.MANUAL:
-        return f"{subject} stays; it is {state}: the order was taken back"
+        return f"{subject} stays; it is {state}: the order was withdrawn"
     tasks = sum(node.tasks for node in record.nodes)
-    waits = f"{plural(tasks, 'task')} running there, waited for without a limit" if tasks else "nothing runs there"
+    waits = (
+        f"{plural(tasks, 'task')} running there, and it is released when none is left"
+        if tasks
+        else "nothing runs there"
+    )
     return f"{subject} takes no new work ({state}); {waits}"

@@ -4,8 +4,9 @@ when something has changed."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 from windlass.control.record.costs import HOUR
@@ -13,7 +14,6 @@ from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, TABLE, State
 from windlass.core.model.plan import Unblock, Waiting
-from windlass.core.model.reasons import seconds
 from windlass.core.model.snapshot import Demand, Group
 
 ZONES: Final = ("zone", "topology.kubernetes.io/zone")
@@ -22,14 +22,14 @@ ZONES: Final = ("zone", "topology.kubernetes.io/zone")
 
 @dataclass(slots=True)
 class GroupCount:
-    """The slices of one group, counted."""
+    """The counts of one group's slices."""
 
     states: Counter[State] = field(default_factory=Counter)
     busy: int = 0
-    """In whatever state."""
+    """All slices, in any state."""
     ready_busy: int = 0
     price: int = 0
-    """Nanodollars per hour of those that cost."""
+    """Nanodollars per hour of the slices that are billed."""
 
     def add(self, record: SliceRecord) -> None:
         self.states[record.state] += 1
@@ -59,57 +59,119 @@ class RowCache:
     """
 
     def __init__(self) -> None:
-        self._slices: dict[str, tuple[SliceRecord, Settings, dict[str, Any]]] = {}
-        self._demands: dict[str, tuple[Demand, Waiting, tuple[Unblock, ...], dict[str, Any]]] = {}
+        self._settings: Settings | None = None
+        self._ordered: list[tuple[SliceOrder, SliceRecord]] = []
+        """All slices of the last document."""
+        self._slices: dict[str, tuple[SliceRecord, dict[str, Any]]] = {}
+        self._demands: dict[str, _DemandRow] = {}
+        self._alike: dict[tuple[int, int], bool] = {}
+        """Which reasons of the last plan are equal to which of this one, by identity: equal demands share them."""
 
-    def slice_row(self, record: SliceRecord, settings: Settings, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The row of a slice whose reason follows from its record."""
-        known = self._slices.get(record.id)
-        if known is not None and known[0] is record and known[1] is settings:
-            return known[2]
-        row = make()
-        self._slices[record.id] = (record, settings, row)
-        return row
+    def slice_rows(
+        self,
+        slices: Mapping[str, SliceRecord],
+        settings: Settings,
+        changes: Container[str],
+        make: Callable[[SliceRecord], dict[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """Returns the rows of all slices in order. The row of a slice that is ready, stays and is not in ``changes``
+        follows from its record alone, so it is reused until the record changes."""
+        if settings is not self._settings:
+            self._settings, self._slices = settings, {}
+        ordered = [one for one in self._ordered if slices.get(one[1].id) is one[1]]
+        if len(ordered) < len(slices):
+            known = {one[1].id for one in ordered}
+            ordered += [(slice_order(one), one) for name, one in slices.items() if name not in known]
+            ordered.sort(key=itemgetter(0))
+        self._ordered = ordered
+        rows, before, after = [], self._slices, {}
+        for _, record in ordered:
+            name = record.id
+            found = before.get(name)
+            if found is None or found[0] is not record or name in changes:
+                found = (record, make(record))
+                if is_steady(record) and name not in changes:
+                    after[name] = found
+            else:
+                after[name] = found
+            rows.append(found[1])
+        self._slices = after
+        return rows
 
     def demand_row(
-        self, demand: Demand, waiting: Waiting, ways: tuple[Unblock, ...], make: Callable[[], dict[str, Any]]
+        self, demand: Demand, waiting: Waiting, unblocks: tuple[Unblock, ...], make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """The row of a demand of which no task has a place."""
-        known = self._demands.get(demand.id)
-        if known is not None and known[0] is demand and known[2] == ways and _waits_alike(known[1], waiting):
-            return known[3]
+        """Returns the row of a demand of which no task has a place."""
+        known, unit = self._demands.get(demand.id), duration_unit(waiting.waited)
+        if known is not None and known.fits(demand, unblocks, unit) and self._waits_alike(known.waiting, waiting):
+            known.waiting = waiting
+            return known.row
         row = make()
-        self._demands[demand.id] = (demand, waiting, ways, row)
+        self._demands[demand.id] = _DemandRow(demand, waiting, unblocks, unit, row)
         return row
 
-    def keep(self, slices: Container[str], demands: Container[str]) -> None:
-        """Forget the rows of all others."""
-        self._slices = {name: known for name, known in self._slices.items() if name in slices}
+    def _waits_alike(self, one: Waiting, other: Waiting) -> bool:
+        if one.count != other.count:
+            return False
+        pair = (id(one.groups), id(other.groups))
+        alike = self._alike.get(pair)
+        if alike is None:
+            alike = self._alike[pair] = one.groups == other.groups
+        return alike and (one.reason is other.reason or one.reason == other.reason)
+
+    def keep(self, demands: Container[str]) -> None:
+        """Ends a document: drops the rows of all other demands."""
         self._demands = {name: known for name, known in self._demands.items() if name in demands}
+        self._alike = {}
 
 
-def _waits_alike(one: Waiting, other: Waiting) -> bool:
-    alike = one.count == other.count and one.reason == other.reason and one.groups == other.groups
-    return alike and _unit(one.waited) == _unit(other.waited)
+@dataclass(slots=True)
+class _DemandRow:
+    """The row of a demand and what it was made from."""
+
+    demand: Demand
+    waiting: Waiting
+    unblocks: tuple[Unblock, ...]
+    unit: int
+    row: dict[str, Any]
+
+    def fits(self, demand: Demand, unblocks: tuple[Unblock, ...], unit: int) -> bool:
+        return self.demand is demand and self.unit == unit and (self.unblocks == unblocks)
 
 
-_NO_DIGITS: Final = str.maketrans("", "", "0123456789.")
+SliceOrder = tuple[str, int, float, str]
+_STATE_ORDER: Final = {state: index for index, state in enumerate(State)}
 
 
-def _unit(waited: float | None) -> str:
-    """The unit in which a time is written: a change of it is more than a change of a number."""
-    return "" if waited is None else seconds(waited).translate(_NO_DIGITS)
+def slice_order(record: SliceRecord) -> SliceOrder:
+    """Returns the key by which slices are listed: by group, state and age."""
+    return record.group, _STATE_ORDER[record.state], record.since, record.id
+
+
+def is_steady(record: SliceRecord) -> bool:
+    """Whether a slice is ready and neither quarantined nor due to go."""
+    return record.state is State.READY and not record.quarantine and record.leaving is None
+
+
+def duration_unit(waited: float | None) -> int:
+    """Returns a number for the words in which ``seconds`` writes a duration; when it changes, the row is made again."""
+    if waited is None:
+        return 0
+    if waited < 300:
+        return 1
+    minutes = int(waited // 60)
+    return 2 if minutes < 120 else 3 if minutes % 60 else 4
 
 
 def ray_status(record: SliceRecord) -> str:
-    """The state by the name that users of Ray know."""
+    """Returns the name that Ray uses for the state."""
     if record.state == State.DRAINING and record.certified:
         return "RAY_STOPPED"
     return TABLE[record.state].ray or str(record.state).upper()
 
 
 def share_in_use(record: SliceRecord, group: Group) -> float:
-    """The largest share of any resource of a slice that its tasks use, between 0 and 1."""
+    """Returns the largest share of any resource that the tasks of a slice use, from 0 to 1."""
     if not record.busy_nodes:
         return 0.0
     used: dict[str, int] = defaultdict(int)
@@ -122,7 +184,7 @@ def share_in_use(record: SliceRecord, group: Group) -> float:
 
 
 def cost_so_far(record: SliceRecord, now: float) -> float:
-    """Dollars that a slice has cost since its provider was asked for it; nothing while it is not there yet."""
+    """Returns the dollars that a slice has cost since it was requested; 0 before it exists."""
     if not record.seen:
         return 0.0
     since = record.since if record.asked_at is None else record.asked_at

@@ -16,7 +16,7 @@ ANY: Final[Schema] = {}
 
 
 def optional(schema: Schema) -> Schema:
-    """The value, or null."""
+    """Returns the schema of a value or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -25,12 +25,12 @@ def many(schema: Schema) -> Schema:
 
 
 def by_name(schema: Schema) -> Schema:
-    """A mapping with names as keys."""
+    """Returns the schema of a mapping with names as keys."""
     return {"type": "object", "additionalProperties": schema}
 
 
 def record(*, may_have: Schema | None = None, **keys: Schema) -> Schema:
-    """A mapping with these keys, all of them there, but for those of ``may_have``; keys may be added to it."""
+    """Returns the schema of an object. All keys are required except those of ``may_have``; more keys are allowed."""
     more = may_have or {}
     names = {name.rstrip("_"): schema for name, schema in {**keys, **more}.items()}
     return {
@@ -41,7 +41,7 @@ def record(*, may_have: Schema | None = None, **keys: Schema) -> Schema:
 
 
 def named(schema_name: str, /, *, may_have: Schema | None = None, **keys: Schema) -> Schema:
-    """A document with its schema name in it."""
+    """Returns the schema of a document that contains its schema name."""
     return record(may_have=may_have, schema={"type": "string", "const": schema_name}, **keys)
 
 
@@ -57,6 +57,8 @@ UNBLOCK: Final = record(
     hourly_cost=NUMBER,
     buys=by_name(WHOLE),
     for_=by_name(WHOLE),
+    for_demands=WHOLE,
+    for_tasks=WHOLE,
 )
 PART: Final = record(tasks=WHOLE, code=optional(TEXT), why=TEXT, slices=many(TEXT), starts_in=optional(NUMBER))
 GROUP: Final = record(
@@ -228,6 +230,7 @@ WHY_GROUP: Final = record(
     price=optional(NUMBER),
     scales_down=FLAG,
     idle_timeout=optional(NUMBER),
+    release=many(TEXT),
     slices=record(counted=WHOLE, ready=WHOLE, coming=WHOLE, busy=WHOLE),
     hourly_cost=NUMBER,
     frozen_by=optional(TEXT),

@@ -1,4 +1,4 @@
-"""The status document describes what a cluster is doing now, for the command line and the server."""
+"""The status document describes the current state of a cluster, for the command line and the server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Final
 
 from windlass._version import __version__
@@ -15,10 +16,10 @@ from windlass.control.record.costs import KINDS, Account, charged
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.capacity.limits import LimitCounter
-from windlass.core.model.lifecycle import COUNTED, State
+from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Unblock
 from windlass.core.model.quantities import dollars, exact_quantity
-from windlass.core.model.reasons import Code, Reason, plural
+from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Availability, Demand, Family, Group
 from windlass.journal import Journal
 
@@ -26,17 +27,19 @@ from .current import Picture, SlicePart, due, phase_of
 from .decision import decision_dict
 from .headline import NEVER, headline
 from .leader import Leader
-from .rows import GroupCount, RowCache, cost_so_far, ray_status, share_in_use, zone_of
+from .rows import GroupCount, RowCache, cost_so_far, ray_status, share_in_use, slice_order, zone_of
 
 SCHEMA: Final = "windlass.status/v1"
+FOR_WHOM: Final = 10
+"""An unblock in a status names at most this many other demands: with all of them, a status would grow with the square
+of what waits."""
 RECENT: Final = 3600.0
-"""Seconds for which slices that failed or ended are counted."""
-_ORDER: Final = {state: index for index, state in enumerate(State)}
+"""Slices that failed or ended are counted for this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A group and its slices."""
+    """A group and the counts of its slices."""
 
     name: str
     ready: int
@@ -44,17 +47,17 @@ class GroupStatus:
     leaving: int
     busy: int
     group: Group | None
-    """None: the group is not in the settings any more."""
+    """None if the group is no longer in the settings."""
     hourly_cost: int
     availability: Availability
     frozen: str
     boot: float | None
     next: Reason | None
-    """Why one more cannot be had now; None: it can."""
+    """Why one more machine cannot be launched now; None if it can."""
     requesting: int = 0
-    """Slices that the provider was asked for and does not show yet."""
+    """Slices that were requested and that the provider does not list yet."""
     states: Mapping[State, int] = field(default_factory=dict)
-    """Slices by state; those that failed or ended within the last hour by how they ended."""
+    """Slices by state, including those that failed or ended within the last hour."""
 
     @property
     def max(self) -> int | None:
@@ -62,8 +65,7 @@ class GroupStatus:
 
     @property
     def state(self) -> str:
-        """What its provider can give, or why nothing more is asked of it: it has its ``max``, or a launch is under
-        way."""
+        """The availability at the provider, or why no launch is needed: the group is at its ``max`` or launching."""
         if self.availability.state != "available":
             return self.availability.state
         if self.next is not None and self.next.code == Code.AT_MAX:
@@ -101,9 +103,9 @@ class GroupStatus:
 
 
 def _refusal(family: Family, groups: list[GroupStatus]) -> Reason | None:
-    """Why none of the groups of a family can be had now: it is full, or what holds for the cheapest; None: one can."""
+    """Explain why no group of a family is available: it is full, or the reason of the cheapest; None if one is."""
     if groups and sum(one.ready + one.coming + one.leaving for one in groups) >= family.max:
-        return Reason(Code.AT_MAX, f"{family.name} is at its max of {plural(family.max, 'machine')}")
+        return Reason(Code.AT_MAX, f"{family.name} is at its max of {family.max}")
     by_price = sorted(groups, key=lambda one: (0 if one.group is None else one.group.price or 0, one.name))
     if not by_price:
         return Reason(Code.NO_SHAPE_FITS, "the family has no groups")
@@ -116,29 +118,30 @@ def next_dict(reason: Reason | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Status:
-    """All that ``windlass status`` reports."""
+    """Everything that ``windlass status`` reports."""
 
     configured: Settings
-    """What the configuration file says."""
+    """The settings of the configuration file."""
     leader: Leader
     picture: Picture
     now: float
     spent_since: float | None = None
     """When the accounts begin."""
-    ways: Mapping[str, tuple[Unblock, ...]] | None = None
-    """Ways out that were worked out before, by demand; None: they are worked out here."""
+    known_unblocks: Mapping[str, tuple[Unblock, ...]] | None = None
+    """Unblocks that were computed before, by demand; None: they are computed here."""
     rows: RowCache | None = None
-    """Rows of an earlier document, taken over where nothing but time has changed."""
+    """Rows of an earlier document, reused where only time has passed."""
+    known_decision: dict[str, Any] | None = None
+    """The decision of an earlier document; None: it is made here."""
 
     @cached_property
     def records(self) -> list[SliceRecord]:
-        """By group, in the order of their lives."""
-        slices = self.picture.controller_state.fleet.slices.values()
-        return sorted(slices, key=lambda one: (one.group, _ORDER[one.state], one.since, one.id))
+        """All slices, ordered by group and state."""
+        return sorted(self.picture.controller_state.fleet.slices.values(), key=slice_order)
 
     @cached_property
     def counts(self) -> Mapping[str, GroupCount]:
-        """The slices of each group, counted. Those at work are counted already, so only the others are looked at."""
+        """The counts of each group. Busy slices are counted incrementally, so only the others are visited here."""
         activity, found = self.picture.controller_state.fleet.activity, defaultdict[str, GroupCount](GroupCount)
         for name, steady in activity.steady.items():
             found[name] = GroupCount(Counter({State.READY: steady.slices}), steady.slices, steady.slices, steady.price)
@@ -153,7 +156,7 @@ class Status:
 
     @cached_property
     def families(self) -> list[dict[str, Any]]:
-        """Each family with its limits, and the counts of its groups together."""
+        """Each family with its limits and the summed counts of its groups."""
         found = []
         for family in self.picture.settings.cluster.families:
             mine = [one for one in self.groups if one.group is not None and one.group.family == family.name]
@@ -197,14 +200,14 @@ class Status:
 
     @cached_property
     def demands(self) -> list[Demand]:
-        """What waits, the largest first; standing requests only while they are not met."""
+        """The demands that wait, largest first; standing requests only while they are not met."""
         observed, waits = self.picture.controller_state.observed, self.picture.waiting
         found = [*observed.demand.values(), *(one for one in observed.request.values() if one.id in waits)]
         return sorted(found, key=lambda one: (-one.count, one.id))
 
     @cached_property
     def troubles(self) -> dict[str, str]:
-        """What has an error, by name: sources, calls, slices that are not touched any more."""
+        """Errors by name: of sources, of calls, and of quarantined slices."""
         active = self.picture.controller_state.fleet.activity.active.values()
         held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in active if one.quarantine}
         stuck = {
@@ -222,25 +225,25 @@ class Status:
 
     @cached_property
     def bill(self) -> dict[str, int]:
-        """What was spent so far, in nanodollars, by what for."""
+        """What was spent so far, in nanodollars, by account."""
         return {kind: round(sum(one.dollars(kind) for one in self.accounts.values()) * 10**9) for kind in KINDS}
 
     @property
     def hourly_cost(self) -> tuple[int, int]:
-        """Now and planned; slices of groups that are gone from the settings cost as well."""
+        """The hourly cost now and as planned, including slices of groups that are no longer in the settings."""
         cost, known = self.picture.plan.hourly_cost, self.picture.settings.by_name
         removed = sum(count.price for name, count in self.counts.items() if name not in known)
         return cost.now + removed, cost.planned + removed
 
     @property
     def other_settings(self) -> bool:
-        """Whether the file says something else than what the controller goes by."""
+        """Whether the configuration file differs from the settings that the controller uses."""
         running = self.picture.controller_state.settings.get(SETTINGS)
         return running is not None and running.of_file != self.configured
 
-    def ways_out(self, demand: str) -> tuple[Unblock, ...]:
-        ways = self.picture.plan.unblocks if self.ways is None else self.ways
-        return ways.get(demand, ())
+    def unblocks_of(self, demand: str) -> tuple[Unblock, ...]:
+        unblocks = self.picture.plan.unblocks if self.known_unblocks is None else self.known_unblocks
+        return unblocks.get(demand, ())
 
     @cached_property
     def _family_of(self) -> Mapping[str, str]:
@@ -268,9 +271,9 @@ class Status:
             "settings_differ": self.other_settings,
             "groups": [one.to_dict() for one in self.groups],
             "families": self.families,
-            "slices": [self._slice_row(one) for one in self.records],
+            "slices": self._slice_rows(),
             "demands": demands,
-            "decision": decision_dict(self.picture),
+            "decision": decision_dict(self.picture) if self.known_decision is None else self.known_decision,
             "hourly_cost": {"now": dollars(now), "planned": dollars(planned)},
             "bill": {"total": dollars(sum(self.bill.values())), **{k: dollars(v) for k, v in self.bill.items()}},
             "spent_since": self.spent_since,
@@ -287,7 +290,7 @@ class Status:
             "waiting_demands": len(rows),
             "impossible_demands": sum(any(part["code"] in NEVER for part in one["parts"]) for one in rows),
             "oldest_wait_since": min((one["since"] for one in rows if one["since"] is not None), default=None),
-            "slices": len(self.records),
+            "slices": len(self.picture.controller_state.fleet.slices),
             "busy": busy,
             "idle": ready - busy,
             "coming": sum(one.coming for one in counts),
@@ -296,10 +299,11 @@ class Status:
             "unknown_sources": sorted(self.picture.controller_state.observed.unknown),
         }
 
-    def _slice_row(self, record: SliceRecord) -> dict[str, Any]:
-        if self.rows is None or not self.picture.is_steady(record):
-            return self._slice_dict(record)
-        return self.rows.slice_row(record, self.picture.settings, partial(self._slice_dict, record))
+    def _slice_rows(self) -> list[dict[str, Any]]:
+        if self.rows is None:
+            return [self._slice_dict(one) for one in self.records]
+        slices, changes = self.picture.controller_state.fleet.slices, self.picture.changes
+        return self.rows.slice_rows(slices, self.picture.settings, changes, self._slice_dict)
 
     def _slice_dict(self, record: SliceRecord) -> dict[str, Any]:
         reason, why = self.picture.stay(record)
@@ -334,11 +338,11 @@ class Status:
         whole = waiting is not None and demand.id not in self.picture.placed
         if self.rows is None or waiting is None or not whole or self.picture.room_for(waiting) is not None:
             return self._demand_dict(demand)
-        return self.rows.demand_row(demand, waiting, self.ways_out(demand.id), partial(self._demand_dict, demand))
+        return self.rows.demand_row(demand, waiting, self.unblocks_of(demand.id), partial(self._demand_dict, demand))
 
     def _demand_dict(self, demand: Demand) -> dict[str, Any]:
         waits = self.picture.waiting.get(demand.id)
-        ways = () if waits is None else self.ways_out(demand.id)
+        unblocks = () if waits is None else self.unblocks_of(demand.id)
         return {
             "id": demand.id,
             "tasks": demand.count,
@@ -347,17 +351,18 @@ class Status:
             "needs": needs_of(demand),
             "gang": None if demand.gang is None else str(demand.gang),
             "groups": {} if waits is None else _reasons_dict(waits.groups),
-            "unblocks": ways_dicts(ways, self.picture),
+            "unblocks": unblock_dicts(unblocks, self.picture, demand.id, FOR_WHOM),
         }
 
 
 def spent_since(journal: Journal) -> float | None:
-    """When the accounts begin: the oldest settings, which are never compacted."""
+    """Returns when the accounts begin: at the oldest settings, which are never compacted."""
     return next((one.at for one in journal.read(kinds=("settings",), limit=1)), None)
 
 
 def limits_of(picture: Picture) -> dict[str, Reason | None]:
-    """For each group: why one more could not be had now, beside what the plan launches; None: it could."""
+    """Returns for each group why one more machine, besides the planned launches, cannot be launched now; None if it
+    can."""
     snapshot, activity = picture.snapshot, picture.controller_state.fleet.activity
     places = {group.name: index for index, group in enumerate(snapshot.groups)}
     counts = Counter({(places.get(name), State.READY): one.slices for name, one in activity.steady.items()})
@@ -371,7 +376,7 @@ def limits_of(picture: Picture) -> dict[str, Reason | None]:
 
 
 def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tuple[float, str] | None:
-    """When the next thing happens to a slice without new input, and what."""
+    """Returns when the state of a slice changes next without new input, and how."""
     limit = due(record, picture.settings)
     if limit is not None:
         return limit[0], f"it is too late and becomes {limit[1]}"
@@ -391,17 +396,29 @@ def needs_of(demand: Demand) -> list[dict[str, Any]]:
     ]
 
 
-def ways_dicts(ways: Iterable[Unblock], picture: Picture) -> list[dict[str, Any]]:
-    """Ways out, each with what it buys and whom it places: its price is for all of them. A group that is frozen with
-    its family is resumed with it."""
+def unblock_dicts(
+    unblocks: Iterable[Unblock], picture: Picture, demand: str, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Returns the unblocks of a demand, each with the machines it buys and the tasks it places; the price is for all of
+    them. For a group that is frozen with its family, the family is resumed. ``most``: how many other demands are named;
+    the counts are those of all."""
     frozen, found = picture.controller_state.fleet.frozen, dict[str, dict[str, Any]]()
     families = {group: name for name, groups in picture.settings.families.items() if name in frozen for group in groups}
-    for way in ways:
-        parts = [families.get(one.removeprefix("resume "), "") for one in way.change.split(" and ")]
-        resumed = dict.fromkeys(f"resume {one}" for one in parts) if families and all(parts) else ()
-        change = " and ".join(resumed) or way.change
-        found.setdefault(change, {**way.to_dict(), "change": change, "buys": dict(way.buys), "for": dict(way.places)})
+    for way in unblocks:
+        resumed = [families.get(path[1]) if path[2:] == ("frozen",) else None for path, _ in way.set]
+        names = dict.fromkeys(name for name in resumed if name is not None)
+        change = " and ".join(f"resume {name}" for name in names) if names and None not in resumed else way.change
+        places = dict(way.places)
+        named = places if most is None or len(places) <= most + 1 else _first(places, demand, most)
+        counts = {"for": named, "for_demands": len(places), "for_tasks": sum(places.values())}
+        found.setdefault(change, {**way.to_dict(), "change": change, "buys": dict(way.buys), **counts})
     return list(found.values())
+
+
+def _first(places: Mapping[str, int], demand: str, most: int) -> dict[str, int]:
+    """Returns the tasks of one demand and of the first others."""
+    others = islice((name for name in places if name != demand), most)
+    return {name: places[name] for name in (*([demand] if demand in places else ()), *others)}
 
 
 def part_dict(part: SlicePart) -> dict[str, Any]:
@@ -420,8 +437,3 @@ def _reason_dict(reason: Reason) -> dict[str, Any]:
 
 def _reasons_dict(reasons: Mapping[str, Reason]) -> dict[str, dict[str, Any]]:
     return {name: _reason_dict(reason) for name, reason in sorted(reasons.items())}
-
-
-def counted_slices(picture: Picture, group: str) -> int:
-    """Slices of a group that count for its max."""
-    return sum(one.group == group and one.state in COUNTED for one in picture.controller_state.fleet.slices.values())

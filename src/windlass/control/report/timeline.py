@@ -1,7 +1,7 @@
-"""The timeline shows what every machine did and what waited, over time, from the records of a journal.
+"""The timeline holds the states of every slice and the counts of waiting tasks over time, from a journal's records.
 
-Records are added in order and read as plain data, so that a long journal is read once and fast. What is asked for is
-cut out of memory: lanes (a line of states for each slice) and series (counts over time, as steps).
+Records are added in order and read as plain data, so that a long journal is read once and fast. Queries are answered
+from memory: lanes (the states of each slice over time) and series (counts over time, as steps).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from windlass.journal import Journal, Record
 from .events import passes
 
 KINDS: Final = ("slice", "node", "demand", "request", "waiting", "settings")
-"""Tables that a timeline is made of."""
+"""The journal tables that a timeline reads."""
 LANES: Final = "windlass.lanes/v1"
 SERIES: Final = "windlass.series/v1"
 MOST_STEPS: Final = 200_000
-"""Instants that are kept; of more, every second one of the older half is dropped."""
+"""At most this many instants are kept; beyond, every second one of the older half is dropped."""
 _HOUR: Final = 3600
 _MANUAL: Final = str(Code.MANUAL)
 _UNBILLED: Final = frozenset(map(str, UNBILLED))
@@ -49,13 +49,13 @@ class Lane:
 
     @property
     def ended(self) -> float | None:
-        """When it was gone; None: it is there."""
+        """When the slice was gone; None if it still exists."""
         last = self.spans[-1]
         found: float | None = last["from"] if last["state"] in _ENDED else last["to"]
         return found
 
     def cost(self, until: float) -> float:
-        """Dollars of its life up to an instant."""
+        """Returns the dollars that it cost up to an instant."""
         billed = 0.0
         for one in self.spans:
             if one["state"] not in _UNBILLED:
@@ -80,7 +80,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Counts after one pass."""
+    """The counts after one pass."""
 
     at: float
     waiting: Mapping[str, int]
@@ -92,33 +92,33 @@ class Instant:
 
 
 class Timeline:
-    """Lanes and counts of all that was added."""
+    """The lanes and counts of all records added so far."""
 
     def __init__(self) -> None:
         self.seq = 0
         self.lanes: dict[str, Lane] = {}
         self.steps: list[Instant] = []
         self._state: dict[str, str] = {}
-        """Of each slice that is there."""
+        """The open lane of each slice that exists."""
         self._price: dict[str, int] = {}
         self._nodes: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._home: dict[str, str] = {}
-        """Slice of each node."""
+        """The slice of each node."""
         self._busy: set[str] = set()
         self._demand: dict[str, int] = {}
         self._code: dict[str, tuple[str, int]] = {}
         self._asked: dict[str, str] = {}
-        """Who last ordered a slice to drain, or took it back."""
+        """Who last ordered a drain of a slice, or cancelled it."""
         self._resources: dict[str, dict[str, int]] = {}
         self._ceiling: int | None = None
-        # Counts of now, kept as records come in: a pass of a large cluster changes few of its slices.
+        # The current counts, updated per record: a pass of a large cluster changes few of its slices.
         self._waiting: Counter[str] = Counter()
         self._states: Counter[str] = Counter()
         self._cost, self._working = 0, 0
 
     @classmethod
     def of(cls, journal: Journal, since: float) -> Timeline:
-        """What happened from an instant on, as far back as the journal reaches."""
+        """Reads the timeline from an instant on, as far back as the journal reaches."""
         made = cls()
         start = journal.latest_state(since) or journal.oldest_state()
         if start is not None:
@@ -132,7 +132,7 @@ class Timeline:
         return made
 
     def follow(self, journal: Journal) -> None:
-        """Add what the journal has got since."""
+        """Adds the records that were appended since the last read."""
         upto = journal.last_seq()
         if upto > self.seq:
             for together in passes(journal.read(self.seq, upto=upto, kinds=(*KINDS, ORDER))):
@@ -140,7 +140,7 @@ class Timeline:
             self.seq = upto
 
     def add(self, together: Iterable[Record]) -> None:
-        """Add the records of one pass."""
+        """Adds the records of one pass."""
         at = None
         for record in together:
             self.seq = record.seq
@@ -184,7 +184,7 @@ class Timeline:
         self._count_demand(subject, 1)
 
     def _count_demand(self, subject: str, sign: int) -> None:
-        """Take the tasks of a demand out of the counts before it changes, and put them in afterwards."""
+        """Subtracts the tasks of a demand from the counts before it changes, and adds them afterwards."""
         tasks = self._demand.get(subject, 0)
         code, stuck = self._code.get(subject, ("", 0))
         stuck = min(stuck, tasks)
@@ -192,7 +192,7 @@ class Timeline:
         self._waiting[str(Code.LAUNCHING)] += sign * (tasks - stuck)
 
     def _count_slice(self, subject: str, sign: int) -> None:
-        """The same for a slice."""
+        """Does the same for a slice."""
         state = self._state.get(subject)
         if state is None:
             return
@@ -253,7 +253,7 @@ class Timeline:
         self._busy.discard(slice_id)
 
     def _measure(self, slice_id: str, at: float) -> None:
-        """The tasks of a slice and the share of it that they use."""
+        """Returns the tasks of a slice and the share of it that they use."""
         nodes = self._nodes.get(slice_id, {}).values()
         tasks = sum(one.get("tasks", 0) for one in nodes)
         used: Counter[str] = Counter()
@@ -278,7 +278,7 @@ class Timeline:
             lane.use.append({"at": at, "tasks": tasks, "share": share})
 
     def _note(self, at: float) -> None:
-        """Keep the counts as they are now."""
+        """Stores the current counts as one instant."""
         waiting = {code: count for code, count in self._waiting.items() if count}
         states = {state: count for state, count in self._states.items() if count}
         step = Instant(at, waiting, states, self._working, self._cost, self._ceiling)
@@ -294,11 +294,11 @@ class Timeline:
 
     @property
     def since(self) -> float | None:
-        """The first instant that is known."""
+        """The earliest known instant."""
         return self.steps[0].at if self.steps else None
 
     def lanes_between(self, since: float, until: float, group: str | None = None, text: str = "") -> list[Lane]:
-        """Slices that were there in a span of time, by group and age."""
+        """Returns the lanes of slices that existed in a period, ordered by group and age."""
         found = (
             lane
             for lane in self.lanes.values()
@@ -310,7 +310,7 @@ class Timeline:
         return sorted(found, key=lambda lane: (lane.group, lane.spans[0]["from"], lane.id))
 
     def series(self, since: float | None, until: float, points: int) -> dict[str, Any]:
-        """Counts over a span of time as steps: the value of an instant holds until the next one."""
+        """Returns counts over a period as steps: the value of an instant holds until the next one."""
         steps, when = self.steps, attrgetter("at")
         start = since if since is not None else steps[0].at if steps else until
         first, last = max(0, bisect_right(steps, start, key=when) - 1), bisect_right(steps, until, key=when)
@@ -335,7 +335,7 @@ class Timeline:
 
 
 def _thinned(steps: list[Instant], points: int) -> Iterator[Instant]:
-    """At most so many of the steps: the last one of each equal part of the time."""
+    """Reduces the steps to at most a number of points: the last step of each equal part of the time."""
     if len(steps) <= points:
         yield from steps
         return
@@ -352,5 +352,5 @@ def _thinned(steps: list[Instant], points: int) -> Iterator[Instant]:
 
 
 def _before(end: float | None, until: float) -> float | None:
-    """The end of a span as it is known at an instant."""
+    """Returns the end of a span as it was known at an instant."""
     return None if end is None or end > until else end

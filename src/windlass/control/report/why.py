@@ -1,4 +1,4 @@
-"""The why document explains a slice, a demand or a group, now or at an earlier time."""
+"""The why document explains the state of a slice, a demand or a group, now or at an earlier time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from windlass.control.record.journal_tables import LAUNCH
 from windlass.control.settings import SoldGroup
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, COUNTED, ENDED, IN_FLIGHT, State
-from windlass.core.model.plan import Unblock
+from windlass.core.model.plan import Unblock, Waiting
 from windlass.core.model.quantities import dollars, exact_quantity
-from windlass.core.model.reasons import Reason, nearest_names
-from windlass.core.model.snapshot import Demand, Family
+from windlass.core.model.reasons import Reason, nearest_names, seconds
+from windlass.core.model.snapshot import Demand, Family, ScaleDown, Snapshot
+from windlass.core.planner import unblocks_of
 from windlass.journal import Journal, Record
 
 from .current import Picture, SlicePart, phase_of
 from .history import SliceHistory, Wait, launches_for, life_of, refusals_of, wait_of
-from .status import limits_of, needs_of, next_dict, next_step, part_dict, ways_dicts
+from .status import limits_of, needs_of, next_dict, next_step, part_dict, unblock_dicts
 
 SCHEMA: Final = "windlass.why/v1"
 LOOKED_BACK: Final = 5000
-"""Records that are searched for names like one that is not known."""
+"""How many records are searched for names similar to an unknown one."""
 MOST_LAUNCHES: Final = 5
-"""Launches and refusals of a group that are listed: the last ones."""
+"""How many of the last launches and refusals of a group are listed."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A name, with all that answers why it is as it is."""
+    """A name, and everything that explains its state."""
 
     name: str
     at: float | None
@@ -41,8 +42,9 @@ class Question:
     journal: Journal
     led: bool
     """Whether a controller runs now."""
-    ways: Mapping[str, tuple[Unblock, ...]] | None = None
-    """Ways out that were worked out before; None: they are worked out here."""
+    known_unblocks: Mapping[str, tuple[Unblock, ...]] | None = None
+    """Unblocks that were computed before; None: they are computed here."""
+    search_unblocks: Callable[[Snapshot, Waiting], tuple[Unblock, ...]] = unblocks_of
 
     @cached_property
     def life(self) -> SliceHistory | None:
@@ -54,7 +56,7 @@ class Question:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """What the name stands for."""
+        """The kind of thing that has this name."""
         found = [kind for kind, known in (("slice", self.life), ("demand", self.wait)) if known is not None]
         groups = {
             *self.picture.settings.by_name,
@@ -81,19 +83,22 @@ class Question:
         return () if self.demand is None else self.picture.parts(self.demand)
 
     @cached_property
-    def ways_out(self) -> tuple[Unblock, ...]:
-        if not any(part.waiting for part in self.parts):
+    def unblocks(self) -> tuple[Unblock, ...]:
+        waiting = next((part.waiting for part in self.parts if part.waiting), None)
+        if waiting is None:
             return ()
-        return (self.picture.plan.unblocks if self.ways is None else self.ways).get(self.name, ())
+        known = self.picture.plan.unblocks if self.known_unblocks is None else self.known_unblocks
+        # A plan with much waiting demand tries changes for some of it only.
+        return known.get(self.name) or self.search_unblocks(self.picture.snapshot, waiting)
 
     @cached_property
     def launches(self) -> tuple[Record, ...]:
-        """Launches for the demand."""
+        """The launches for the demand."""
         return () if self.wait is None else launches_for(self.journal, self.name, self.wait)
 
     @cached_property
     def record(self) -> SliceRecord:
-        """What is known of the slice, or was last."""
+        """The current or last record of the slice."""
         assert self.life is not None
         return self.picture.controller_state.fleet.slices.get(self.name, self.life.last)
 
@@ -117,7 +122,7 @@ class Question:
         }
 
     def near_names(self) -> list[str]:
-        """Names that may have been meant, of now and of the past."""
+        """Returns similar names, current and past."""
         controller_state = self.picture.controller_state
         observed = controller_state.observed
         known = {*self.picture.settings.by_name, *controller_state.fleet.slices, *observed.demand, *observed.request}
@@ -129,7 +134,7 @@ class Question:
 
 
 def until_of(asked: Question) -> tuple[float, str] | None:
-    """When the next thing happens to the slice without new input, and what."""
+    """Returns when the state of the slice changes next without new input, and how."""
     if asked.record.state in ENDED:
         return None
     return next_step(asked.picture, asked.record, asked.picture.stay(asked.record)[0])
@@ -211,7 +216,7 @@ def demand_dict(asked: Question) -> dict[str, Any]:
             if part.waiting is not None
             for name, reason in sorted(part.waiting.groups.items())
         },
-        "unblocks": ways_dicts(asked.ways_out, asked.picture),
+        "unblocks": unblock_dicts(asked.unblocks, asked.picture, asked.name),
         "launched": [
             {"at": one.at, "group": one.subject, "slices": one.data["slices"], "why": one.data["why"]}
             for one in asked.launches
@@ -248,6 +253,7 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
         "price": None if group is None or group.price is None else dollars(group.price),
         "scales_down": group is not None and group.scale_down is not None,
         "idle_timeout": None if group is None or group.scale_down is None else group.scale_down.idle_timeout,
+        "release": [] if group is None or group.scale_down is None else release_rules(group.scale_down),
         "slices": {
             "counted": sum(one.state in COUNTED for one in mine),
             "ready": sum(one.state == State.READY for one in mine),
@@ -265,8 +271,27 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
     }
 
 
+def release_rules(rules: ScaleDown) -> list[str]:
+    """Returns the rules by which machines of a group are released, each as text."""
+    found = []
+    if rules.idle_timeout is not None:
+        found.append(f"after {seconds(rules.idle_timeout)} idle")
+    if (low := rules.low_utilization) is not None:
+        kept = f"; {low.keep} are kept beyond what the work needs" if low.keep else ""
+        found.append(f"idle ones, while less than {float(100 * low.below):g} % of the group is in use{kept}")
+    if (target := rules.utilization) is not None:
+        use = f" ({target.resource})" if target.resource is not None else ""
+        kept = f" and {target.spare_nodes} more than are in use stay" if target.spare_nodes else ""
+        goal = f"so that {target.percent} % are in use{use}{kept}"
+        found.append(f"empty ones, {seconds(target.delay)} after they were marked, {goal}")
+    if rules.consolidate:
+        found.append("when their work fits elsewhere for less money")
+    return found
+
+
 def family_dict(asked: Question) -> dict[str, Any]:
-    """The limits of a family, and each of its groups: what it has and whether one more can be had, cheapest first."""
+    """Returns the limits of a family and each of its groups, cheapest first: its machines, and whether one more can be
+    launched."""
     family, picture = asked.family, asked.picture
     assert family is not None
     limits, rules = limits_of(picture), picture.settings.policy.backoff

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SteadyTotals:
-    """The slices of a group that are at work and nothing else, together."""
+    """Totals over the steady slices of a group."""
 
     slices: int = 0
     price: int = 0
     """Nanodollars per hour."""
     work: int = 0
-    """What of it is paid for nodes that have work."""
+    """The part of it for busy nodes."""
 
     def and_(self, record: SliceRecord, sign: int) -> SteadyTotals:
         return SteadyTotals(
@@ -40,7 +40,7 @@ class ActiveSlices:
 
     active: Mapping[str, SliceRecord]
     steady: Mapping[str, SteadyTotals]
-    """By group; none that has no such slice."""
+    """Totals by group; groups without steady slices are absent."""
 
     @staticmethod
     def of(records: Iterable[SliceRecord]) -> ActiveSlices:
@@ -49,7 +49,7 @@ class ActiveSlices:
     def after(
         self, before: Mapping[str, SliceRecord], changed: Mapping[str, SliceRecord], over: Collection[str] = ()
     ) -> ActiveSlices:
-        """The active slices after these records changed or were added and those ended; ``before``: the old records."""
+        """Return the index after these records were changed or added and those ended; ``before``: the old records."""
         active, steady = dict(self.active), dict(self.steady)
         for name in (*changed, *over):
             old = before.get(name)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Later(Mapping[str, Any]):
-    """A mapping that is made when it is first read: of what goes into a journal in memory, little ever is."""
+    """A mapping that is built when it is first read. Few entries of a journal in memory are ever read."""
 
     __slots__ = ("_found", "_make")
 
@@ -45,7 +45,7 @@ class Later(Mapping[str, Any]):
 
 
 def to_plain(value: Any) -> Any:
-    """The value as JSON data."""
+    """Return the value as JSON data."""
     kind = type(value)
     return value if kind in _AS_THEY_ARE else _writer(cast(Hashable, kind))(value)
 
@@ -55,7 +55,7 @@ _AS_THEY_ARE: Final = frozenset({type(None), bool, int, float, str})
 
 @cache
 def _writer(kind: Any) -> Callable[[Any], Any]:
-    """How values of one type are written."""
+    """Return the encoder of one type."""
     if issubclass(kind, bool | int | float):
         return _as_it_is
     if issubclass(kind, Enum):
@@ -72,12 +72,13 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _value_of(value: Enum) -> Any:
-    return value._value_  # the same, without looking for a property
+    return value._value_  # the same, without a property lookup
 
 
 def _record_writer(kind: type) -> Callable[[Any], Any]:
-    """A function with a line for each field, made once: a loop over the fields takes twice as long, and what changed is
-    written in every pass."""
+    """Generate an encoder with a line for each field: a loop over the fields takes twice as long, and every pass
+    encodes all changes.
+    """
     lines = ["def write(value):", "    plain = {}"]
     known: dict[str, Any] = {"as_they_are": _AS_THEY_ARE, "to_plain": to_plain}
     for number, (name, default) in enumerate(_kept(cast(Hashable, kind))):
@@ -94,9 +95,8 @@ def _record_writer(kind: type) -> Callable[[Any], Any]:
 
 @cache
 def _kept(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields that are written, each with its default, which no value equals where there is none.
-
-    A field with ``metadata={"kept": False}`` is not written.
+    """Return the encoded fields with their defaults; a field without a default gets an object that equals no value. A
+    field with ``metadata={"kept": False}`` is not encoded.
     """
     if not is_dataclass(kind):
         raise TypeError(f"{kind.__name__} has no plain form")
@@ -112,14 +112,14 @@ def _kept(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def from_plain(kind: type[T], data: Any) -> T:
-    """The value that ``to_plain`` wrote."""
+    """Return the value that ``to_plain`` encoded."""
     result: T = _reader(cast(Hashable, kind))(data)
     return result
 
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """How data of one type is read."""
+    """Return the decoder of one type."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _optional([one for one in inner if one is not type(None)])
@@ -145,7 +145,9 @@ def _as_it_is(data: Any) -> Any:
 
 
 def _optional(kinds: list[Any]) -> Callable[[Any], Any]:
-    """One type or None; several only where all of them are written as they are, such as a whole number or a float."""
+    """Return the decoder of a union: one type or None; several types only where JSON keeps them apart, such as int or
+    float.
+    """
     plain = all(one in (int, float, str, bool, Any) or get_origin(one) is Literal for one in kinds)
     read = _as_it_is if plain else _reader(kinds[0])
     return _as_it_is if read is _as_it_is else lambda data: None if data is None else read(data)

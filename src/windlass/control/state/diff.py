@@ -15,10 +15,10 @@ Table = Mapping[str, Any]
 
 
 class TableDiff(NamedTuple):
-    """Subjects, in no order."""
+    """The changed subjects, in no order."""
 
     changed: Collection[str]
-    """New, or with another value."""
+    """Subjects that are new or have another value."""
     gone: Collection[str]
 
 
@@ -26,23 +26,23 @@ NONE: Final = TableDiff((), ())
 
 
 class _Lately(threading.local):
-    """What the controllers of a thread have noted, per thread: a program may have several pools."""
+    """Registered changes, per thread: a program may have several pools."""
 
     def __init__(self) -> None:
         self.links: deque[tuple[Table, Table, TableDiff]] = deque(maxlen=16)
-        """From which table to which, the newest last: more than there are in one pass, and no more than that."""
+        """Old table, new table and changed subjects, the newest last; enough entries for one pass."""
 
 
 _LATELY: Final = _Lately()
 
 
 def note_change(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:
-    """The second table was made from the first by touching no other subjects than these."""
+    """Register that the second table differs from the first in these subjects only."""
     _LATELY.links.append((before, after, TableDiff(changed, gone)))
 
 
 def diff(before: Table, after: Table) -> TableDiff:
-    """What was done to the first table to make the second."""
+    """Return the changes from the first table to the second."""
     if before is after:
         return NONE
     touched = _touched(before, after)
@@ -55,7 +55,7 @@ def diff(before: Table, after: Table) -> TableDiff:
 
 
 def full_diff(before: Table, after: Table) -> TableDiff:
-    """The same, by comparing both tables without the notes."""
+    """Return the same by a full comparison, without registered changes."""
     was = before.get
     changed = [subject for subject, value in after.items() if was(subject) is not value]
     stayed = len(after) - sum([subject not in before for subject in changed])
@@ -64,7 +64,7 @@ def full_diff(before: Table, after: Table) -> TableDiff:
 
 
 def _touched(before: Table, after: Table) -> set[str] | None:
-    """All that was touched on the way from one table to the other; None: it is unknown."""
+    """Return all subjects registered between the two tables; None: unknown."""
     found: set[str] = set()
     for old, new, news in reversed(_LATELY.links):
         if new is after:

@@ -12,10 +12,10 @@ from windlass.core.model.cached import cached_attribute
 
 
 class FastReplace:
-    """For a frozen dataclass without slots, whose values need no check when it is made."""
+    """A base for frozen dataclasses without slots and without ``__post_init__``."""
 
     def replace(self, **changes: Any) -> Self:
-        """The same with some values changed."""
+        """Return a copy with some values changed."""
         kind = type(self)
         names, worked_out = _KNOWN.get(kind) or _parts(kind)
         if not changes.keys() <= names:
@@ -30,7 +30,7 @@ class FastReplace:
 
 
 class _Parts(NamedTuple):
-    """The names of a type's fields, and of what is worked out from them."""
+    """Return the names of a type's fields, and of its cached attributes."""
 
     fields: frozenset[str]
     worked_out: tuple[str, ...]

@@ -7,7 +7,7 @@ record where it is and quarantines it with a reason, so one odd record never sto
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from windlass.core.model.cached import cached_attribute
@@ -25,21 +25,21 @@ from .fast_replace import FastReplace
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A launch that the provider answered with an error."""
+    """A launch that the provider refused."""
 
     slice_id: str
     code: Code
     """STOCKOUT, QUOTA, RATE_LIMITED (throttled: asked again later), or UNKNOWN_INPUT for anything else."""
     why: str
     retry_after: float = 0
-    """Seconds that the provider wants to be left alone."""
+    """Seconds for which the provider asks not to be called."""
     certain: bool = True
-    """False: it may have been bought all the same, so what may come is ended."""
+    """Whether nothing was bought. If False, a machine may still appear, and is ended then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """Slices that a plan launches for one reason, by their ids, and why no other group was taken."""
+    """The ids of slices that a plan launches for one reason, and why no other group was chosen."""
 
     ids: tuple[str, ...]
     launch: Launch
@@ -47,14 +47,15 @@ class Bought:
 
 @dataclass(frozen=True)
 class SliceRecord(FastReplace):
-    """All that is known of one slice. What follows from a record alone is worked out once: most stay as they are from
-    one pass to the next."""
+    """The record of one slice. Values derived from a record are cached: most records stay the same from one pass to the
+    next.
+    """
 
     id: str
-    """Unique for ever: the token of its launch and its tag at the provider."""
+    """Never used again: the token of its launch and its tag at the provider."""
     group: str
     provider: str
-    """Who sold it."""
+    """Its provider."""
     state: State
     since: float
     """When it entered the state."""
@@ -65,49 +66,50 @@ class SliceRecord(FastReplace):
     price: int = 0
     """Nanodollars per hour, when it was bought."""
     hosts: int = 1
-    """How many were ordered, or show of one that was adopted: they count when its group is not configured any more."""
+    """Number of ordered hosts (of an adopted slice: listed hosts); counts when its group is no longer configured."""
     asked_at: float | None = None
-    """When the provider was first asked for it."""
+    """When it was first requested from the provider."""
     attempts: int = 0
-    """How often the provider was asked for it."""
+    """Number of launch calls."""
     seen: bool = False
     """Whether the provider's list has ever shown it."""
     marked_until: float | None = None
     fence: int = 0
-    """Number of its current cordon; acknowledgements of older ones are void."""
+    """Epoch of its current cordon; acknowledgements of older ones are void."""
     certificate: int | None = None
-    """The fence for which the workload says that nothing runs there: without it no machine that lives is ended."""
+    """The fence for which the workload acknowledged that nothing runs there. Without it no live machine is ended."""
     joined_at: float | None = None
-    """When all of its hosts were first in the workload."""
+    """When all of its hosts had joined the workload for the first time."""
     absent_since: float | None = None
-    """Since when its provider's list does not show it, although it did."""
+    """Since when it is missing from its provider's list."""
     unwell_since: float | None = None
-    """Since when the workload has not seen all of its hosts healthy, although it had."""
+    """Since when the workload does not see all of its hosts as healthy, although it did."""
     dead: bool = False
-    """A host of it is gone, so nothing that runs there can be saved: it is ended without a certificate."""
+    """Whether a host is gone, so that its work is lost in any case: it is ended without a certificate."""
     leaving: Reason | None = None
-    """Why it must leave in any case: an operator's order, a preemption notice, bad health. No demand calls it back, and
-    its work is waited for without a limit."""
+    """Why it must leave in any case: an operator's order, a preemption notice, bad health. New demand does not uncordon
+    it, and its running work has no time limit.
+    """
     final: bool = False
-    """Its cordon cannot be taken back: it ends when its work has ended, and takes no other."""
+    """Whether its cordon cannot be lifted: it takes no new work and ends when its work has ended."""
     billed_since: float | None = None
-    """From when on it is billed without a gap; None: it is not billed now."""
+    """Start of the current billed interval; None: it is not billed now."""
     bill_from: float | None = None
-    """From when on it will be billed if its provider shows it: when it was ordered, or when it went missing."""
+    """Start of billing if its provider lists it: the time of the order, or since when it was missing."""
     dead_hosts: tuple[Host, ...] = ()
-    """Hosts that were dead when it was lost, with their exit codes and last lines: the machine itself is removed."""
+    """Hosts that were dead when it was lost, with their exit codes and last output."""
     failed: State | None = None
     """How it failed, if it did: the last of LAUNCH_FAILED, LAUNCH_TIMEOUT, INIT_FAILED and LOST that it was in."""
     ended_at: float | None = None
-    """When its provider says that it ended: it is billed until then, not until that was observed."""
+    """When it ended according to its provider: it is billed until then, not until the observation."""
     started_at: float | None = None
-    """When it started by its provider's clock. With ``ended_at`` it gives the time that is billed in the end."""
+    """When it started according to its provider. The final bill is the time from here to ``ended_at``."""
     billed_us: int = 0
     """Microseconds that were billed before ``billed_since``."""
     quarantine: str = ""
-    """Why the controller leaves it alone; empty: it does not."""
+    """Why the controller does not act on it; empty: it acts."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
-    """Its nodes as last seen in the workload; seen again after a restart, so not kept."""
+    """Its nodes as last seen in the workload; not stored, because they are observed again after a restart."""
 
     @property
     def certified(self) -> bool:
@@ -116,12 +118,12 @@ class SliceRecord(FastReplace):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no work can be lost there any more."""
+        """Whether ending it can no longer lose work."""
         return self.dead or self.certified
 
     @property
     def must_go(self) -> bool:
-        """Whether it is drained because it must go, and not only to save money: only then may its work be ended."""
+        """Whether it is drained because it must leave, not to save money: only then may its work be ended."""
         return self.leaving is not None or self.reason.code not in SAVING
 
     @cached_attribute
@@ -142,7 +144,7 @@ class SliceRecord(FastReplace):
 
     @property
     def idle_since(self) -> float:
-        """Since when nothing runs on any of its nodes (meaningless while one is busy)."""
+        """Since when all of its nodes are idle (meaningless while one is busy)."""
         return idle_since(self.nodes, self.since)
 
     @cached_attribute
@@ -151,13 +153,14 @@ class SliceRecord(FastReplace):
 
     @cached_attribute
     def price_at_work(self) -> int:
-        """What of its price is paid for nodes that have work."""
+        """The part of its price for busy nodes."""
         return self.price * self.busy_nodes // len(self.nodes) if self.nodes else 0
 
     @cached_attribute
     def planned_with(self) -> Slice:
-        """What the planner sees. A slice that must leave, or that cannot be called back, offers nothing any more,
-        whatever waits: to the planner it is as good as ending."""
+        """The slice for the planner. A slice that must leave, or whose cordon is final, offers no capacity: it counts
+        as ending.
+        """
         leaving = self.leaving is not None and self.state in OFFERING | RECALLABLE
         state = State.TERMINATING if leaving else self.state
         marked = self.marked_until if self.state == State.READY else None
@@ -167,12 +170,11 @@ class SliceRecord(FastReplace):
 FAILURES: Final = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED, State.LOST})
 """States of a slice that failed to start, or was lost."""
 SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
-"""Reasons that only save money. Ending work for them would mean paying for it twice, or for ever if it cannot run
-elsewhere."""
+"""Reasons that only save money. They never justify ending work, which would then be paid for twice."""
 
 
 def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
-    """Nodes as the planner reads them, from what a workload shows of them, by id."""
+    """Return the nodes for the planner, by id, from the workload's view."""
     in_order = sorted(nodes, key=lambda one: one.id)
     return tuple(
         [Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy, one.classes) for one in in_order]
@@ -181,7 +183,7 @@ def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A launch, boot or slice that went wrong: it counts against its group for a while."""
+    """A failed launch, boot or slice. It lowers the health of its group for a while."""
 
     at: float
     code: Code
@@ -189,48 +191,61 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ProviderHealth:
-    """What is remembered of a group's provider."""
+    """The history of launches and failures of one group."""
 
     failures: tuple[Failure, ...] = ()
     succeeded_at: float | None = None
-    """When a machine of it came up last."""
+    """When a machine last started."""
     quota_until: float | None = None
     last_error: str = ""
     paced_until: float = 0
-    """By when the launches that were asked for would be spread evenly at the launch rate."""
+    """The time up to which the launch rate is used up."""
     boots: tuple[float, ...] = ()
-    """How long the last few took from the call to READY, in seconds."""
+    """Seconds from the call to READY, of the last few launches."""
     ends: tuple[float, ...] = ()
-    """How long the last few took from the order to end until they were confirmed gone, in seconds."""
+    """Seconds from the terminate call to the confirmed end, of the last few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A slice that was confirmed gone a while ago, in case a list that lags shows it again."""
+    """A slice that was confirmed gone, remembered in case a lagging list shows it again."""
 
     at: float
     certified: bool
-    """We ended it, empty; what shows again is ended again. Else it may hold work, and is taken over."""
+    """Whether we ended it while empty: if it is listed again, it is ended again. Otherwise it may run work, and is
+    adopted.
+    """
     group: str = ""
     state: State = State.TERMINATED
     """How it ended: TERMINATED, or the state in which it failed."""
+    bill_from: float | None = None
+    """Start of billing if its provider lists it again: the time of the order, or since when it was missing. None: its
+    provider has confirmed its end.
+    """
+    billed_us: int = 0
+    """Microseconds that were billed."""
+    started_at: float | None = None
+    """When it started according to its provider."""
+    seen: bool = True
+    """Whether its provider ever listed it."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Every record, and the provider health of every group. Values are replaced, never changed."""
+    """Every record, and the provider health of every group. Values are replaced, never mutated."""
 
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
     provider_health: Mapping[str, ProviderHealth] = field(default_factory=dict)
     gone: Mapping[str, Gone] = field(default_factory=dict)
     frozen: Mapping[str, str] = field(default_factory=dict)
-    """Groups and families in which nothing is launched or released, each with who said so; ``*`` stands for all."""
+    """Frozen groups and families, in which nothing is launched or released, with the user who froze them; ``*``: all.
+    """
 
     def is_frozen(self, group: str, family: str = "") -> bool:
         return bool(self.frozen) and self.frozen_by(group, family) is not None
 
     def frozen_by(self, group: str, family: str = "") -> str | None:
-        """Who froze a group, its family or everything; None: it is not frozen."""
+        """Return the user who froze a group, its family or everything; None: it is not frozen."""
         found = (self.frozen.get(name) for name in (group, family, EVERY_GROUP) if name)
         return next((by for by in found if by is not None), None)
 
@@ -241,7 +256,7 @@ class Fleet:
 
     @cached_attribute
     def planned_with(self) -> Mapping[str, Slice]:
-        """What the planner sees of each slice."""
+        """The slices for the planner."""
         return {name: record.planned_with for name, record in self.slices.items()}
 
     def after(
@@ -253,8 +268,9 @@ class Fleet:
         gone: Mapping[str, Gone] | None = None,
         frozen: Mapping[str, str] | None = None,
     ) -> Fleet:
-        """The fleet with records that are new or have changed, without those that have ended, and with whatever else is
-        given; the same one if nothing is."""
+        """Return the fleet with new, changed and removed records and other changed fields; the same object if nothing
+        changed.
+        """
         provider_health = self.provider_health if provider_health is None else provider_health
         gone = self.gone if gone is None else gone
         frozen = self.frozen if frozen is None else frozen
@@ -268,7 +284,7 @@ class Fleet:
                 slices.pop(name, None)
             note_change(self.slices, slices, records, over)
         following = Fleet(slices, provider_health, gone, frozen)
-        # What was computed already is copied, which is cheaper than computing it again.
+        # Cached values are updated, which is cheaper than computing them again.
         if "activity" in self.__dict__:
             following.__dict__["activity"] = self.activity if same else self.activity.after(self.slices, records, over)
         if "planned_with" in self.__dict__:
@@ -288,12 +304,11 @@ EVERY_GROUP = "*"
 
 
 def by_clock(fleet: Fleet, jump: float, step: float = 0.0) -> Fleet:
-    """The fleet after the clock was set by ``jump`` seconds, or after nothing was observed for so long.
+    """Return the fleet after the clock was set by ``jump`` seconds, or after nothing was observed for so long.
 
-    The times from which a slice is given up without a word from the workload move along: only time in which it was
-    really watched counts against it. A clock that leaps ahead would else make dead what was out of sight for a moment.
-    ``step``: by how much of that the clock was set. The times of the bill move by it alone: time without observation is
-    billed, too.
+    The start times of absence move by it, so that only observed time counts. Otherwise a clock that jumps ahead would
+    make a slice that was missing for a moment count as dead. ``step``: by how much of that the clock was set. The times
+    of the bill move by it alone: time without observation is billed, too.
     """
     changed = {}
     for name, record in fleet.slices.items() if jump or step else ():
@@ -306,7 +321,13 @@ def by_clock(fleet: Fleet, jump: float, step: float = 0.0) -> Fleet:
             moved_on |= {key: at + step for key, at in bill.items() if at is not None}
         if moved_on:
             changed[name] = record.replace(**moved_on)
-    return fleet.after(changed)
+    gone = None
+    if step and any(one.bill_from is not None for one in fleet.gone.values()):
+        gone = {
+            name: one if one.bill_from is None else replace(one, bill_from=one.bill_from + step)
+            for name, one in fleet.gone.items()
+        }
+    return fleet.after(changed, gone=gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +343,9 @@ class Moved:
 
 
 def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tuple[SliceRecord, Moved | None]:
-    """The record in its next state; quarantined where it is if the table has no such edge."""
+    """Return the record in its next state; if the table has no such edge, the record is quarantined in its current
+    state.
+    """
     if not is_legal(record.state, target):
         why = f"{record.state} cannot become {target}: {reason.why}"
         return record.replace(quarantine=record.quarantine or why), None
@@ -332,7 +355,7 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
     if target == State.READY:
         changes |= {"marked_until": None, "failed": None}
     elif target == State.TERMINATING and not record.certified:
-        # Work that the workload has placed there, or will place when a host joins late, must learn of the end first.
+        # The workload may have placed work there, or may do so when a host joins late: it must be cordoned first.
         changes |= {"fence": record.fence + 1, "certificate": None, "absent_since": None}
     elif target == State.TERMINATING:
         changes["absent_since"] = None

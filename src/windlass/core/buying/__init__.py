@@ -1,4 +1,5 @@
-"""Buying chooses which groups to launch for the demand that is left over.
+"""Buying chooses which groups to launch for the demand that no existing node can take.
 
-`market` is the input and the output in numbers, `strategies` has best-fit and rank, `solver` minimises cost.
+`market` defines the input and the output as numbers, `strategies` implements best-fit and rank, `solver` minimises
+cost.
 """

@@ -1,7 +1,7 @@
-"""Fallback groups: they are bought only where no other group of their family can be had.
+"""This module excludes fallback groups while another group of their family is available.
 
-The on-demand offers of a family with ``market: spot-first`` are fallbacks. Whether a group can be had depends on the
-work: it must fit, and the limits and the stock must allow one more slice. A group of another family does not count.
+The on-demand offers of a family with ``market: spot-first`` are fallbacks. Whether a group is available depends on the
+work: a task must fit, and the limits and the provider must allow one more slice. Groups of other families do not count.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from windlass.core.model.snapshot import Group
 def without_fallbacks(
     groups: Sequence[Group], fresh: Room, ledger: LimitCounter, needs: Sequence[Need], eligible: Bools, gang: bool
 ) -> Bools:
-    """``eligible`` ([need, group]) without the fallbacks of families that have another group which can be had.
+    """Returns ``eligible`` ([need, group]) without the fallbacks of families that have another available group.
 
-    ``fresh``: an empty node of each group.
+    ``fresh`` is the room of an empty node of each group.
     """
     families = sorted({group.family for group in groups if group.fallback})
     if not families or not needs:
@@ -36,6 +36,6 @@ def without_fallbacks(
 
 
 def first_choices(groups: Sequence[Group], candidates: Collection[int]) -> list[int]:
-    """The candidates, in order, without the fallbacks of families that have another one among them."""
+    """Returns the candidates, in order, without the fallbacks of families that have another candidate."""
     had = {groups[one].family for one in candidates if not groups[one].fallback}
     return sorted(one for one in candidates if not (groups[one].fallback and groups[one].family in had))

@@ -1,10 +1,9 @@
-"""This module computes a lower bound on the number of slices to buy, so that the search stops at a plan that reaches
-it.
+"""This module computes a lower bound on the number of slices to buy; the search stops at a plan that reaches it.
 
-Of each kind of resource there is so much free on what is there, and so much is needed. A task goes to one node, so what
-a node has free is of use to the tasks that need an amount or more only if it has that much; and where all of these need
-a multiple of some amount, only whole multiples are of use. What is missing then must be bought, and one slice brings no
-more than the largest does.
+For each resource it compares the amount needed with the amount free on existing nodes. A task runs on one node, so the
+free amount of a node counts for tasks of a given size only if at least that much is free there; if all these tasks need
+multiples of one amount, only whole multiples count. The rest must be bought, and one slice adds at most what the
+largest slice has.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from windlass.core.capacity.room import Ints, Need
 
 
 def fewest_slices(free: Ints, slices: Ints, tasks: Iterable[tuple[Need, int]]) -> int:
-    """New slices that it takes at least to run so many tasks of each need, whichever way they are placed.
+    """Returns the least number of new slices with which the given tasks can run, however they are placed.
 
-    ``free``: a row for each node that is there. ``slices``: a row for each group, all hosts of a slice together.
+    ``free`` has a row for each existing node, ``slices`` a row for each group with all hosts of a slice together.
     """
     wanted: dict[int, dict[int, int]] = {}
     for need, count in tasks:

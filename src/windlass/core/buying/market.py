@@ -1,8 +1,7 @@
-"""A Market is the numeric input of every purchase strategy, and a list of Batch its output.
+"""A Market is the numeric input of every purchase strategy; a list of Batch is the output.
 
-Rows are shapes (equal demands with a count, hardest first), columns are groups in name order. A choice is a list of
-``Batch``: so many equal slices of one group, each with the same tasks on it. Ten thousand equal tasks make a handful
-of batches.
+Rows are shapes (equal demands with a count, hardest first), columns are groups in name order. A ``Batch`` is a number
+of equal slices of one group, each with the same tasks on it, so ten thousand equal tasks make a few batches.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from windlass.core.model.quantities import DEVICE
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Demand that is left, and the groups that may be bought for it."""
+    """The demand that is left, and the groups that may be bought for it."""
 
     kinds: Kinds
     needs: tuple[Need, ...]
@@ -35,11 +34,11 @@ class Market:
     """Nanodollars per hour for one slice of each group; 0 where a group has no price."""
     rank: Ints
     eligible: Bools
-    """[shape, group]: conditions hold and taints are tolerated; whether it fits is the room's business."""
+    """[shape, group]: conditions hold and taints are tolerated. Whether a task fits is checked with the room."""
     unmet: Ints
-    """[shape, group]: preferences that the group does not meet."""
+    """[shape, group]: number of preferences that the group does not meet."""
     headroom: Ints
-    """Slices of each group that may still be bought, whatever the others do."""
+    """Slices of each group that may still be bought, by the limits of that group alone."""
     nodes_left: int
     """Nodes that may still be bought, over all groups."""
     money_left: int
@@ -47,21 +46,29 @@ class Market:
     launches_left: int
     """Slices that may still be bought, over all groups."""
     apart: Fraction | None = None
-    """``cheapest``: the share that slices may cost more which can be given back one by one; None: nothing is parted."""
+    """``cheapest``: the share by which slices that can be released one by one may cost more.
+
+    None: tasks are not separated.
+    """
     real_kinds: int | None = None
-    """Columns that are resources; those behind them stand for constraints between tasks. None: all are resources."""
+    """Number of columns that are resources; the columns after them stand for constraints between tasks.
+
+    None: all are.
+    """
     single: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """[shape]: whether its tasks end one by one; given with ``apart``."""
+    """[shape]: whether its tasks end independently; set together with ``apart``."""
     family: Ints | None = None
     """[group]: the place of its family in ``family_left``, -1 for a group without one. None: there are no families."""
     family_left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Slices that may still be bought in all groups of each family together."""
     learned: dict[Need, float] | None = None
-    """What tasks cost in markets like this one that were solved before, as parts of any one sum: where the search for
-    the cheapest slices begins. The solver adds what it learns. None: there are no such markets."""
+    """Cost of a task, by shape, from similar markets that were solved before, as parts of one sum.
+
+    The search for the cheapest slices starts there, and the solver adds its results. None: there were no such markets.
+    """
 
     def after(self, batches: Iterable[Batch]) -> Market:
-        """What can still be bought, and for what, once these batches are."""
+        """Returns the market that is left after these batches are bought."""
         counts, bought = self.counts.copy(), np.zeros(len(self.hosts), np.int64)
         for batch in batches:
             counts -= batch.fill * batch.slices
@@ -77,14 +84,14 @@ class Market:
         )
 
     def by_family(self, bought: Ints) -> Ints:
-        """Slices in each family, given how many there are of each group."""
+        """Returns the number of slices in each family, given the number in each group."""
         if self.family is None:
             return np.zeros_like(self.family_left)
         inside = self.family >= 0
         return np.bincount(self.family[inside], bought[inside], len(self.family_left)).astype(np.int64)
 
     def headroom_now(self, groups: Ints | None = None) -> Headroom:
-        """A counter of the slices of the given groups (default: all) that may still be bought."""
+        """Returns a counter of the slices of the given groups (default: all) that may still be bought."""
         own = self.headroom if groups is None else self.headroom[groups]
         if self.family is None:
             return Headroom(own.copy(), None, self.family_left)
@@ -93,7 +100,7 @@ class Market:
         return Headroom(own.copy(), family, np.append(self.family_left, UNBOUNDED))
 
     def amounts(self) -> Ints:
-        """[shape, kind]: what one task of each shape needs."""
+        """[shape, kind]: the needs of one task of each shape."""
         result = np.zeros((len(self.needs), len(self.kinds.names)), np.int64)
         for row, need in enumerate(self.needs):
             for column, amount in need.amounts():
@@ -101,51 +108,63 @@ class Market:
         return result
 
     def host_rows(self, groups: Ints | None = None) -> Ints:
-        """For one slice of each group: the place in ``groups`` (default: all) that each of its hosts belongs to."""
+        """Returns, for one slice of each group, the index in ``groups`` (default: all) that each of its hosts belongs
+        to."""
         hosts = self.hosts if groups is None else self.hosts[groups]
         return np.repeat(np.arange(len(hosts)), hosts)
 
     def slices_room(self, groups: Ints | None = None) -> Room:
-        """One empty slice of each group, a row for each of its hosts."""
+        """Returns the room of one empty slice of each group, a row for each of its hosts."""
         total = self.total if groups is None else self.total[groups]
         return Room.fresh(self.kinds, total[self.host_rows(groups)])
 
 
 class Headroom:
-    """How many slices of each group may still be bought, under its own limits and those of its family."""
+    """Counts how many slices of each group may still be bought, under its own limits and those of its family."""
 
     __slots__ = ("_family", "_left", "_own")
 
     def __init__(self, own: Any, family: Ints | None, left: Any) -> None:
-        """``family``: the place of each group in ``left``, whose last one is without limit."""
+        """``family`` is the index of each group in ``left``; the last entry of ``left`` has no limit."""
         self._own, self._family, self._left = own, family, left
 
     def copy(self, *, fractions: bool = False) -> Headroom:
         kind = np.float64 if fractions else np.int64
         return Headroom(self._own.astype(kind), self._family, self._left.astype(kind))
 
+    @property
+    def has_families(self) -> bool:
+        """Whether some limit counts the slices of several groups."""
+        return self._family is not None
+
+    def part(self, groups: Ints) -> Headroom:
+        """Returns a counter of its own for some of the groups."""
+        return Headroom(self._own[groups], None if self._family is None else self._family[groups], self._left.copy())
+
     def of(self, group: int) -> int:
         own = int(self._own[group])
         return own if self._family is None else min(own, int(self._left[self._family[group]]))
 
     def holds(self, group: int, slices: float) -> bool:
-        """Whether so many slices of one group may still be bought, fractions included."""
+        """Whether this many slices of one group, possibly a fraction, may still be bought."""
         fits = slices <= self._own[group]
         return bool(fits if self._family is None else fits and slices <= self._left[self._family[group]])
 
     def all(self) -> Ints:
-        """For each group how many slices of it alone may still be bought."""
+        """Returns for each group how many slices may still be bought if no other group is bought."""
         return np.asarray(self._own if self._family is None else np.minimum(self._own, self._left[self._family]))
 
     def allows(self, bought: Ints) -> bool:
-        """Whether so many slices of each group may be bought at once."""
+        """Whether these numbers of slices may be bought together."""
         if not (bought <= self._own).all():
             return False
         return self._family is None or bool((np.bincount(self._family, bought, len(self._left)) <= self._left).all())
 
     def binding(self, wanted: Ints) -> tuple[Bools, Floats]:
-        """The limits that could be reached if so many slices of each group were wanted, of groups, then of families:
-        [limit, group] which groups each of them counts, and how much it allows."""
+        """Returns the limits that these numbers of slices could reach, of groups first, then of families:
+
+        [limit, group] whether the limit counts the group, and the number that it allows.
+        """
         short = np.flatnonzero(self._own < wanted)
         counts = np.arange(len(self._own)) == short[:, None]
         limits = self._own[short].astype(np.float64)
@@ -156,7 +175,7 @@ class Headroom:
         return counts, limits
 
     def take(self, group: int, slices: float) -> None:
-        """Count slices as bought; a negative number gives them back."""
+        """Counts slices as bought; a negative number takes purchases back."""
         self._own[group] -= slices
         if self._family is not None:
             self._left[self._family[group]] -= slices
@@ -172,7 +191,8 @@ class Batch:
 
 
 def fill_slices(market: Market, counts: Ints, groups: Ints, amounts: Ints) -> Ints:
-    """[group, shape]: what one new slice of each group would hold of ``counts``, hardest first, host after host."""
+    """[group, shape]: tasks of ``counts`` that one new slice of each group would hold, hardest first, host after
+    host."""
     room, of = market.slices_room(groups), market.host_rows(groups)
     result = np.zeros((len(groups), len(counts)), np.int64)
     several = len(of) > len(groups)
@@ -193,13 +213,13 @@ def fill_slices(market: Market, counts: Ints, groups: Ints, amounts: Ints) -> In
         if np.count_nonzero(fits):
             room.take_all(need, fits)
             result[:, shape] = np.add.reduceat(fits, first) if several else fits
-            # Most shapes stop fitting soon: one comparison for all of them is cheaper than asking one by one.
+            # Most shapes stop fitting early: one comparison for all of them is cheaper than one call each.
             left = left[(amounts[left] <= room.free.max(axis=0)).all(axis=1)]
     return result
 
 
 def host_fills(kinds: Kinds, total: Ints, hosts: int, tasks: Sequence[tuple[Need, int]]) -> list[Ints] | None:
-    """For each of the tasks how many go on each host of one slice; None if no simple order of filling fits them all."""
+    """Returns how many of each task go on each host of one slice; None if no simple order of filling fits them all."""
     if hosts == 1:
         return [np.array([count], np.int64) for _, count in tasks]
     numbered = list(enumerate(tasks))
@@ -224,7 +244,7 @@ def host_fills(kinds: Kinds, total: Ints, hosts: int, tasks: Sequence[tuple[Need
 
 
 def filled_slice(kinds: Kinds, total: Ints, hosts: int, tasks: Sequence[tuple[Need, int]]) -> Room | None:
-    """The room of one slice with these tasks on it; None if no simple order of filling it fits them all."""
+    """Returns the room of one slice with these tasks on it; None if no simple order of filling fits them all."""
     fresh = Room.fresh(kinds, np.repeat(total[None, :], hosts, axis=0))
 
     def size(task: tuple[Need, int]) -> float:
@@ -238,7 +258,7 @@ def filled_slice(kinds: Kinds, total: Ints, hosts: int, tasks: Sequence[tuple[Ne
 
 
 def _filled(room: Room, tasks: Sequence[tuple[Need, int]]) -> Room | None:
-    """The room with the tasks on it, host after host in this order."""
+    """Returns the room with the tasks on it, filled host after host in this order."""
     for need, count in tasks:
         fits = np.minimum(room.capacity(need), count)
         taken = np.clip(count - (np.cumsum(fits) - fits), 0, fits)

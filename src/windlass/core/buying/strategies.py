@@ -1,9 +1,9 @@
 """The strategies ``best-fit``, ``rank`` and ``cheapest`` choose the group of each new slice.
 
-``best-fit`` and ``rank`` buy slice after slice: the hardest shape that is left decides who is a candidate, one new
-slice of each candidate is filled with what is left, and the best one is bought. As long as no filling changes,
-the same choice is made again, so it is made for many slices at once: the cost is that of the different slices, not of
-their number. A group that a ceiling refuses is passed over, and the next one is tried.
+``best-fit`` and ``rank`` buy slice after slice: the candidates are the groups that can hold the hardest shape that is
+left. One new slice of each candidate is filled, and the best one is bought. While no filling changes, the same choice
+repeats, so it is made for many slices at once: the cost depends on the number of different slices. If a limit refuses a
+group, the next one is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A batch that was bought, the shape that decided, and the key of each candidate (smaller is better)."""
+    """A batch that was bought, the shape that decided, and the sort key of each candidate (smaller is better)."""
 
     batch: Batch
     shape: int
@@ -31,19 +31,19 @@ class Choice:
 
 
 def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list[Choice]:
-    """Buy for all that is left, as far as the ceilings allow. ``sticky``: groups already chosen or in flight."""
+    """Buys for everything that is left, as far as the limits allow. ``sticky``: groups already chosen or in flight."""
     if not len(market.counts) or not market.headroom.any():
         return []
     if strategy == "cheapest":
         from windlass.core.buying.solver.search import (
-            cheapest_mix,  # a fifth of what the core costs to import, and only needed here
+            cheapest_mix,  # imported here because it takes a fifth of the import time of the core
         )
 
         batches = [batch for batch in cheapest_mix(market, effort) if batch.slices]
         mix = [Choice(batch, int(np.flatnonzero(batch.fill)[0]), {}) for batch in batches]
         if sum(int(batch.fill.sum()) * batch.slices for batch in batches) == int(market.counts.sum()):
             return mix
-        # Under a ceiling the mix may leave something that a group would still hold: that is bought slice by slice.
+        # Under a limit the mix may leave tasks that a group could still hold: these are bought for slice by slice.
         return mix + _slice_by_slice(market.after(batches), _by_price, sticky.copy())
     return _slice_by_slice(market, _best_fit if strategy == "best-fit" else _by_rank, sticky.copy())
 
@@ -70,7 +70,7 @@ def _slice_by_slice(
         candidates = np.flatnonzero(holds & (allowed > 0))
         if not len(candidates):
             stale |= fills[:, shape] > 0
-            counts[shape] = 0  # no group can take it: it waits, and the others are not filled with it
+            counts[shape] = 0  # no group can take it: it waits, and new slices are not filled with it
             continue
         again = candidates[stale[candidates]]
         if len(again):
@@ -90,7 +90,7 @@ def _slice_by_slice(
 
 
 def allowance(market: Market, bought: Ints) -> Ints:
-    """Slices of each group that may still be bought after ``bought``, under every ceiling."""
+    """Returns the slices of each group that may still be bought after ``bought``, under every limit."""
     nodes = market.nodes_left - int((bought * market.hosts).sum())
     money = market.money_left - int((bought * market.price).sum())
     launches = market.launches_left - int(bought.sum())
@@ -104,14 +104,14 @@ def allowance(market: Market, bought: Ints) -> Ints:
 
 
 def _repeats(fills: Ints, candidates: Ints, best: int, counts: Ints) -> int:
-    """How often the choice can be made again before the filling of any candidate changes."""
+    """Returns how often the choice can be repeated before the filling of any candidate changes."""
     used = np.flatnonzero(fills[best])
     spare = counts[used] - fills[np.ix_(candidates, used)].max(axis=0)
     return 1 + int((spare // fills[best][used]).min())
 
 
 def _best_fit(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
-    """Preferences, no wasted accelerator, kinds used, minimum and mean utilization; then rank, price, name."""
+    """Sort key: preferences, no wasted accelerator, kinds used, least and mean utilization; then rank, price, name."""
     del sticky
     scores = fit_scores(market, candidates, used[candidates])
     unmet = market.unmet[shape, candidates].tolist()
@@ -119,7 +119,7 @@ def _best_fit(market: Market, used: Ints, candidates: Ints, shape: int, sticky: 
 
 
 def fit_scores(market: Market, groups: Ints, used: Ints) -> list[Key]:
-    """How well ``used`` (a row for each group) fills one slice of each; smaller is better."""
+    """Returns how well ``used`` (a row for each group) fills one slice of each; smaller is better."""
     total = market.total[groups] * market.hosts[groups][:, None]
     if market.real_kinds is not None:
         total, used = total[:, : market.real_kinds], used[:, : market.real_kinds]
@@ -136,7 +136,7 @@ def fit_scores(market: Market, groups: Ints, used: Ints) -> list[Key]:
 
 
 def _by_rank(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
-    """The lowest rank; within it preferences, then a group already chosen or in flight, then the name."""
+    """Sort key: rank, then preferences, then a group already chosen or in flight, then the name."""
     del used
     return {
         int(group): (float(market.rank[group]), float(market.unmet[shape, group]), float(not sticky[group]))
@@ -145,7 +145,7 @@ def _by_rank(market: Market, used: Ints, candidates: Ints, shape: int, sticky: B
 
 
 def _by_price(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
-    """The lowest price; then preferences, the rank, the name."""
+    """Sort key: price, then preferences, rank, name."""
     del used, sticky
     return {
         int(group): (float(market.price[group]), float(market.unmet[shape, group]), float(market.rank[group]))

@@ -1,9 +1,9 @@
 """ClassCounts counts the tasks of each class on every node, slice and label value, and derives how many more may be
 placed.
 
-One row for each row of the offers table. Constraints of a task become bounds: how many more of such tasks one domain
-may take. A bound on a label value and the skew between label values bind several rows and groups at once; the caller
-(``placement.constrained``) divides the tasks over the values first, and each row then has a bound of its own.
+It has one row for each row of the offers table. Constraints of a task become bounds: how many more of such tasks one
+domain may take. A bound on a label value, or a skew between label values, binds several rows and groups at once; the
+caller (``placement.constrained``) divides the tasks over the values first, and each row then has a bound of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from windlass.core.model.constraints import NODE, SLICE, Rules
+from windlass.core.model.constraints import NODE, SLICE, Apart, Rules, Spread, Together
 
 from .room import UNBOUNDED, Bools, Ints
 
@@ -31,15 +31,15 @@ class SpreadState:
     eligible: Bools
     max_skew: int
     from_zero: bool
-    """Too few domains are eligible: the smallest count is taken as 0."""
+    """Whether too few domains are eligible, so that the smallest count is taken as 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelBounds:
-    """What the values of one label allow."""
+    """The bounds of the values of one label."""
 
     room: Ints
-    """How many more such tasks each value takes; 0: none."""
+    """How many more such tasks each value takes."""
     spreads: tuple[SpreadState, ...]
     needs_label: bool
     """Whether a node without the label is excluded."""
@@ -49,10 +49,10 @@ class LabelBounds:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What all constraints of a task allow, given the tasks that are there."""
+    """The bounds of all constraints of a task, given the tasks that are placed."""
 
     rows: Ints
-    """How many more each row takes, from the constraints on nodes, and from what its slice allows alone."""
+    """How many more tasks each row takes, by constraints on nodes and by the bound of its slice."""
     slices: Ints | None
     """How many more each slice takes (by position); None: unlimited."""
     fresh_node: int
@@ -66,9 +66,9 @@ class ClassCounts:
     """The counts, and the caps that tasks placed in this plan set for others."""
 
     columns: dict[str, int]
-    """The classes that some constraint asks about."""
+    """The classes that some constraint names."""
     values: dict[str, list[str]]
-    """The values of each label that some constraint asks about."""
+    """The values of each label that some constraint names."""
     position: Ints
     """The slice of each row."""
     node: Ints
@@ -100,24 +100,24 @@ class ClassCounts:
         )
 
     def emptied(self) -> ClassCounts:
-        """The same rows with no task on them."""
+        """Returns the same rows without tasks."""
         for table in (self.node, self.slice_counts, *self.label.values()):
             table[:] = 0
         return self
 
     def own(self, rules: Rules) -> list[int]:
-        """The columns of the classes that the task counts as."""
+        """Returns the columns of the classes of the task."""
         return [self.columns[name] for name in rules.classes if name in self.columns]
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def append(self, group: int, hosts: int, first_position: int, slices: int) -> None:
-        """Rows for new slices, without tasks."""
+        """Adds rows for new slices, without tasks."""
         rows = hosts * slices
         self.append_rows(np.full(rows, group), first_position + np.arange(rows) // hosts)
 
     def append_rows(self, groups: Ints, positions: Ints) -> None:
-        """Rows for the hosts of new slices, of one group and slice each, without tasks."""
+        """Adds rows for the hosts of new slices, one group and slice each, without tasks."""
         rows, width = len(groups), len(self.columns)
         self.position = np.concatenate((self.position, positions))
         self.node = np.concatenate((self.node, np.zeros((rows, width), np.int64)))
@@ -130,7 +130,7 @@ class ClassCounts:
             self.value[key] = np.concatenate((value, self.group_value[key][groups]))
 
     def adopt(self, other: ClassCounts, rows: Ints, positions: Ints) -> None:
-        """Rows of another table at the end, under other positions, with the tasks on them."""
+        """Appends rows of another table under other positions, with the tasks on them."""
         self.position = np.concatenate((self.position, positions))
         self.node = np.concatenate((self.node, np.zeros((len(rows), len(self.columns)), np.int64)))
         self.node_cap = np.concatenate((self.node_cap, np.full((len(rows), len(self.columns)), UNBOUNDED)))
@@ -144,7 +144,7 @@ class ClassCounts:
         self.put(np.arange(len(self.node) - len(rows), len(self.node)), other, rows)
 
     def put(self, rows: Ints, other: ClassCounts, source: Ints) -> None:
-        """Count on ``rows`` what the rows ``source`` of another table hold. Label counts and caps follow."""
+        """Copies to ``rows`` the counts of the rows ``source`` of another table, with label counts and caps."""
         added = other.node[source] - self.node[rows]
         self.node[rows] = other.node[source]
         self.node_cap[rows] = np.minimum(self.node_cap[rows], other.node_cap[source])
@@ -156,7 +156,7 @@ class ClassCounts:
             self.label_cap[key] = np.minimum(self.label_cap[key], other.label_cap[key])
 
     def add(self, rules: Rules, rows: Ints, counts: Ints) -> None:
-        """Count tasks that this plan places on rows, and the caps that their constraints set for others."""
+        """Counts tasks that this plan places on rows, and the caps that their constraints set for others."""
         if not len(rows):
             return
         for column in self.own(rules):
@@ -177,7 +177,7 @@ class ClassCounts:
                 np.minimum.at(self.label_cap[rule.by][:, column], here[here != NO_VALUE], rule.at_most)
 
     def add_to_value(self, rules: Rules, key: str, value: int, count: int) -> None:
-        """Count tasks whose label value is decided, before their rows are."""
+        """Counts tasks whose label value is decided before their rows are."""
         for column in self.own(rules):
             self.label[key][value, column] += count
         for rule in rules.apart:
@@ -186,7 +186,7 @@ class ClassCounts:
                 self.label_cap[key][value, column] = min(int(self.label_cap[key][value, column]), rule.at_most)
 
     def forget(self, class_: str) -> None:
-        """Count nothing of a class any more."""
+        """Sets all counts of a class to zero."""
         column = self.columns[class_]
         self.node[:, column] = self.slice_counts[:, column] = 0
         self.node_cap[:, column] = self.slice_cap[:, column] = UNBOUNDED
@@ -197,96 +197,48 @@ class ClassCounts:
     # -- bounds -----------------------------------------------------------------------------------------------------
 
     def bounds(self, rules: Rules, eligible_rows: Bools, eligible_groups: Bools) -> Bounds:
-        """What the constraints allow now.
+        """Returns what the constraints allow now.
 
-        ``eligible_rows`` and ``eligible_groups``: where a task could be by its conditions, taints and size, whatever
-        is free there; they decide which domains count for a spread.
+        ``eligible_rows`` and ``eligible_groups`` say where a task could run by its conditions, taints and size,
+        whatever is free there. They decide which domains count for a spread.
         """
-        own = set(self.own(rules))
-        rows = np.full(len(self.node), UNBOUNDED)
-        slices = np.full(len(self.slice_counts), UNBOUNDED)
-        fresh_node = fresh_slice = UNBOUNDED
-        labels = {key: np.full(len(names), UNBOUNDED) for key, names in self.values.items()}
-        shared, needed, spreads = set[str](), set[str](), dict[str, list[SpreadState]]()
-        for column in own:
-            rows = np.minimum(rows, np.maximum(self.node_cap[:, column] - self.node[:, column], 0))
-            left = np.maximum(self.slice_cap[:, column] - self.slice_counts[:, column], 0)
-            slices = np.minimum(slices, left)
-            for key, room in labels.items():
-                cap = self.label_cap[key][:, column]
-                labels[key] = np.minimum(room, np.maximum(cap - self.label[key][:, column], 0))
-                if (cap < UNBOUNDED).any():
-                    shared.add(key)
+        made = _BoundsBuilder(self, rules)
+        made.apply_caps()
         for rule in rules.apart:
-            column = self.columns[rule.class_]
-            counts_in = column in own
-            if rule.by == NODE:
-                rows = np.minimum(rows, _apart(self.node[:, column], rule.at_most, counts_in))
-                fresh_node = min(fresh_node, rule.at_most if counts_in else UNBOUNDED)
-            elif rule.by == SLICE:
-                slices = np.minimum(slices, _apart(self.slice_counts[:, column], rule.at_most, counts_in))
-                fresh_slice = min(fresh_slice, rule.at_most if counts_in else UNBOUNDED)
-            else:
-                allowed = _apart(self.label[rule.by][:, column], rule.at_most, counts_in)
-                labels[rule.by] = np.minimum(labels[rule.by], allowed)
-                if counts_in:
-                    shared.add(rule.by)
+            made.apply_apart(rule)
         for spread in rules.spread:
-            column = self.columns[spread.of]
-            counts_in = column in own
             if spread.over in (NODE, SLICE):
-                counts = self.node[:, column] if spread.over == NODE else self.slice_counts[:, column]
-                if spread.over == NODE:
-                    mine = eligible_rows
-                else:
-                    mine = np.zeros(len(counts), np.bool_)
-                    mine[self.position[eligible_rows]] = True
-                # An empty machine that could be bought is a domain with none.
-                new = bool(eligible_groups.any())
-                few = int(mine.sum()) + (UNBOUNDED if new else 0) < spread.min_domains
-                smallest = 0 if new or few else int(counts[mine].min(initial=UNBOUNDED))
-                allowed = _apart(counts, smallest + spread.max_skew, counts_in)
-                fresh = spread.max_skew if counts_in else UNBOUNDED
-                if spread.over == NODE:
-                    rows, fresh_node = np.minimum(rows, allowed), min(fresh_node, fresh)
-                else:
-                    slices, fresh_slice = np.minimum(slices, allowed), min(fresh_slice, fresh)
-                continue
-            key = spread.over
-            needed.add(key)
-            counts = self.label[key][:, column]
-            eligible = np.zeros(len(counts), np.bool_)
-            for where, value in ((eligible_rows, self.value[key]), (eligible_groups, self.group_value[key])):
-                here = value[where]
-                eligible[here[here != NO_VALUE]] = True
-            from_zero = int(eligible.sum()) < spread.min_domains
-            if counts_in:
-                shared.add(key)
-                spreads.setdefault(key, []).append(SpreadState(counts, eligible, spread.max_skew, from_zero))
+                made.apply_machine_spread(spread, eligible_rows, bool(eligible_groups.any()))
             else:
-                smallest = 0 if from_zero else int(counts[eligible].min(initial=UNBOUNDED))
-                labels[key] = np.where(counts - smallest <= spread.max_skew, labels[key], 0)
+                made.apply_label_spread(spread, *self.spread_domains(spread, eligible_rows, eligible_groups))
         for together in rules.together:
-            column = self.columns[together.class_]
-            if together.by == NODE:
-                rows = np.where(self.node[:, column] > 0, rows, 0)
-                fresh_node = 0
-            elif together.by == SLICE:
-                slices = np.where(self.slice_counts[:, column] > 0, slices, 0)
-                fresh_slice = 0
-            else:
-                needed.add(together.by)
-                labels[together.by] = np.where(self.label[together.by][:, column] > 0, labels[together.by], 0)
-        rows = np.minimum(rows, slices[self.position]) if len(rows) else rows
-        of_labels = {
-            key: LabelBounds(room, tuple(spreads.get(key, ())), key in needed, key in shared)
-            for key, room in labels.items()
-            if key in needed or key in shared or (room < UNBOUNDED).any()
-        }
-        return Bounds(rows, slices if (slices < UNBOUNDED).any() else None, fresh_node, fresh_slice, of_labels)
+            made.apply_together(together)
+        return made.bounds()
+
+    def spread_domains(self, spread: Spread, eligible_rows: Bools, eligible_groups: Bools) -> tuple[Ints, Bools]:
+        """Returns for each value of a label its number of tasks of the class, and whether it counts for the spread."""
+        key = spread.over
+        counts = self.label[key][:, self.columns[spread.of]]
+        eligible = np.zeros(len(counts), np.bool_)
+        for where, value in ((eligible_rows, self.value[key]), (eligible_groups, self.group_value[key])):
+            here = value[where]
+            eligible[here[here != NO_VALUE]] = True
+        if spread.elsewhere:
+            counts, number = counts.copy(), {name: index for index, name in enumerate(self.values[key])}
+            for name, count in spread.elsewhere:
+                counts[number[name]] += count
+                eligible[number[name]] = True
+        return counts, eligible
+
+    def within_skew(self, spread: Spread, eligible_rows: Bools, eligible_groups: Bools, rows: Ints) -> bool:
+        """Whether a spread over a label holds in the domains of these rows."""
+        counts, eligible = self.spread_domains(spread, eligible_rows, eligible_groups)
+        smallest = 0 if int(eligible.sum()) < spread.min_domains else int(counts[eligible].min())
+        return int(counts[np.unique(self.value[spread.over][rows])].max()) - smallest <= spread.max_skew
 
     def starts(self, rules: Rules) -> list[str]:
-        """The kinds of domains of ``together`` constraints that the task may start itself: no domain has one yet."""
+        """Returns the domain kinds of ``together`` constraints that the task may start itself, because no domain has
+        one yet."""
         found = []
         for rule in rules.together:
             column = self.columns[rule.class_]
@@ -296,15 +248,117 @@ class ClassCounts:
         return found
 
 
+class _BoundsBuilder:
+    """The bounds of one task while its constraints are applied, one after the other."""
+
+    def __init__(self, counts: ClassCounts, rules: Rules) -> None:
+        self._counts, self._own = counts, set(counts.own(rules))
+        self._rows = np.full(len(counts.node), UNBOUNDED)
+        self._slices = np.full(len(counts.slice_counts), UNBOUNDED)
+        self._fresh_node = self._fresh_slice = UNBOUNDED
+        self._labels = {key: np.full(len(names), UNBOUNDED) for key, names in counts.values.items()}
+        self._shared, self._needed = set[str](), set[str]()
+        self._spreads: dict[str, list[SpreadState]] = {}
+
+    def apply_caps(self) -> None:
+        """Applies the caps that tasks placed in this plan set for the classes of this task."""
+        counts = self._counts
+        for column in self._own:
+            self._bound_rows(np.maximum(counts.node_cap[:, column] - counts.node[:, column], 0))
+            self._bound_slices(np.maximum(counts.slice_cap[:, column] - counts.slice_counts[:, column], 0))
+            for key in self._labels:
+                cap = counts.label_cap[key][:, column]
+                self._bound_label(key, np.maximum(cap - counts.label[key][:, column], 0))
+                if (cap < UNBOUNDED).any():
+                    self._shared.add(key)
+
+    def apply_apart(self, rule: Apart) -> None:
+        counts, column = self._counts, self._counts.columns[rule.class_]
+        counts_in = column in self._own
+        fresh = rule.at_most if counts_in else UNBOUNDED
+        if rule.by == NODE:
+            self._bound_rows(_apart(counts.node[:, column], rule.at_most, counts_in), fresh)
+        elif rule.by == SLICE:
+            self._bound_slices(_apart(counts.slice_counts[:, column], rule.at_most, counts_in), fresh)
+        else:
+            self._bound_label(rule.by, _apart(counts.label[rule.by][:, column], rule.at_most, counts_in))
+            if counts_in:
+                self._shared.add(rule.by)
+
+    def apply_machine_spread(self, spread: Spread, eligible_rows: Bools, can_buy: bool) -> None:
+        """Applies a spread over nodes or slices. An empty machine that could be bought is a domain without tasks."""
+        counts, column = self._counts, self._counts.columns[spread.of]
+        here = counts.node[:, column] if spread.over == NODE else counts.slice_counts[:, column]
+        eligible = eligible_rows
+        if spread.over == SLICE:
+            eligible = np.zeros(len(here), np.bool_)
+            eligible[counts.position[eligible_rows]] = True
+        outside = [count for _, count in spread.elsewhere]
+        from_zero = can_buy or int(eligible.sum()) + len(outside) < spread.min_domains
+        smallest = 0 if from_zero else min(int(here[eligible].min(initial=UNBOUNDED)), *outside, UNBOUNDED)
+        counts_in = column in self._own
+        allowed = _apart(here, smallest + spread.max_skew, counts_in)
+        fresh = spread.max_skew if counts_in else UNBOUNDED
+        if spread.over == NODE:
+            self._bound_rows(allowed, fresh)
+        else:
+            self._bound_slices(allowed, fresh)
+
+    def apply_label_spread(self, spread: Spread, counts: Ints, eligible: Bools) -> None:
+        key = spread.over
+        self._needed.add(key)
+        from_zero = int(eligible.sum()) < spread.min_domains
+        if self._counts.columns[spread.of] in self._own:
+            self._shared.add(key)
+            self._spreads.setdefault(key, []).append(SpreadState(counts, eligible, spread.max_skew, from_zero))
+        else:
+            smallest = 0 if from_zero else int(counts[eligible].min(initial=UNBOUNDED))
+            self._close_label(key, counts - smallest > spread.max_skew)
+
+    def apply_together(self, rule: Together) -> None:
+        counts, column = self._counts, self._counts.columns[rule.class_]
+        if rule.by == NODE:
+            self._bound_rows(np.where(counts.node[:, column] > 0, UNBOUNDED, 0), 0)
+        elif rule.by == SLICE:
+            self._bound_slices(np.where(counts.slice_counts[:, column] > 0, UNBOUNDED, 0), 0)
+        else:
+            self._needed.add(rule.by)
+            self._close_label(rule.by, counts.label[rule.by][:, column] <= 0)
+
+    def bounds(self) -> Bounds:
+        rows, slices = self._rows, self._slices
+        rows = np.minimum(rows, slices[self._counts.position]) if len(rows) else rows
+        of_labels = {
+            key: LabelBounds(room, tuple(self._spreads.get(key, ())), key in self._needed, key in self._shared)
+            for key, room in self._labels.items()
+            if key in self._needed or key in self._shared or (room < UNBOUNDED).any()
+        }
+        limited = slices if (slices < UNBOUNDED).any() else None
+        return Bounds(rows, limited, self._fresh_node, self._fresh_slice, of_labels)
+
+    def _bound_rows(self, most: Ints, fresh: int = UNBOUNDED) -> None:
+        self._rows, self._fresh_node = np.minimum(self._rows, most), min(self._fresh_node, fresh)
+
+    def _bound_slices(self, most: Ints, fresh: int = UNBOUNDED) -> None:
+        self._slices, self._fresh_slice = np.minimum(self._slices, most), min(self._fresh_slice, fresh)
+
+    def _bound_label(self, key: str, most: Ints) -> None:
+        self._labels[key] = np.minimum(self._labels[key], most)
+
+    def _close_label(self, key: str, closed: Bools) -> None:
+        self._labels[key] = np.where(closed, 0, self._labels[key])
+
+
 def _apart(counts: Ints, at_most: int, counts_in: bool) -> Ints:
-    """How many more tasks a domain takes that may hold ``at_most`` of a class; ``counts_in``: they are of the class."""
+    """Returns how many more tasks a domain takes that may hold ``at_most`` of a class; ``counts_in``: they have the
+    class."""
     if counts_in:
         return np.maximum(at_most - counts, 0)
     return np.where(counts <= at_most, UNBOUNDED, 0)
 
 
 def without_start(rules: Rules, kinds: Sequence[str]) -> Rules:
-    """The constraints of the first task of its class, which may go to any domain of these kinds."""
+    """Returns the constraints of the first task of its class, which may go to any domain of these kinds."""
     own = set(rules.classes)
     left = tuple(rule for rule in rules.together if not (rule.by in kinds and rule.class_ in own))
     return Rules(rules.classes, rules.apart, rules.spread, left)

@@ -1,8 +1,7 @@
-"""Eligibility decides by conditions and taints which nodes and groups a demand may use, once per distinct node
-profile.
+"""Eligibility decides by conditions and taints which nodes and groups a demand may use, once per distinct node profile.
 
-Nodes that look the same to every condition in the snapshot share one profile. A rack label that no demand asks about
-makes no difference, so ten thousand nodes have a handful of profiles.
+Nodes that no condition of the snapshot can distinguish share one profile. A rack label that no demand names makes no
+difference, so ten thousand nodes have a few profiles.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from windlass.core.model.snapshot import Bundle, Demand, Group, Selector
 from .room import Bools, Ints
 
 ALTERNATIVE: Final = 2**32
-"""More than any number of preferences: an earlier alternative counts before all of them."""
+"""A number above any number of preferences: an earlier alternative counts before all preferences."""
 
 
 def alternative(unmet: Ints) -> Ints:
-    """The place of the alternative that holds."""
+    """Returns the index of the alternative that holds."""
     return unmet // ALTERNATIVE
 
 
 def preferences(unmet: Ints) -> Ints:
-    """Preferences that are not met."""
+    """Returns the number of preferences that are not met."""
     return unmet % ALTERNATIVE
 
 
@@ -37,14 +36,16 @@ Profile = tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]]
 
 
 class Eligibility:
-    """Profiles of nodes, and the answer of each selector for each profile."""
+    """The profiles of nodes, and the answer of each selector for each profile."""
 
     def __init__(self, demands: Iterable[Demand]) -> None:
         keys: set[str] = set()
         self.domain_keys: set[str] = set()
-        """Labels that constraints between tasks ask about."""
+        """Labels that constraints between tasks name."""
         self.classes: set[str] = set()
-        """Classes that constraints between tasks ask about."""
+        """Classes that constraints between tasks name."""
+        self.domains_elsewhere: set[tuple[str, str]] = set()
+        """Labels and values of machines that no group owns, which spread constraints count."""
         parts: Iterable[Demand | Bundle] = chain.from_iterable((demand, *demand.bundles) for demand in demands)
         for part in parts:
             if part.where or part.prefer or part.any_of:
@@ -52,6 +53,12 @@ class Eligibility:
             if part.apart or part.spread or part.together:
                 self.domain_keys |= part.rules.domains() - {NODE, SLICE}
                 self.classes |= part.rules.named()
+                self.domains_elsewhere |= {
+                    (one.over, value)
+                    for one in part.spread
+                    if one.over not in (NODE, SLICE)
+                    for value, _ in one.elsewhere
+                }
         self._keys = sorted(keys | self.domain_keys)
         self.asks = bool(self._keys)
         """Whether a condition uses a label."""
@@ -63,7 +70,7 @@ class Eligibility:
         return self._profile(group.node_labels(), group.taints)
 
     def node_profile(self, group: Group, labels: Mapping[str, str], of_group: int) -> int:
-        """The profile of a node with labels of its own over those of its group."""
+        """Returns the profile of a node whose own labels replace those of its group."""
         if not any(key in labels for key in self._keys):
             return of_group
         return self._profile({**group.node_labels(), **labels}, group.taints)
@@ -78,14 +85,14 @@ class Eligibility:
         return self._index[profile]
 
     def values(self, key: str) -> list[str | None]:
-        """For each profile its value of a label that some constraint asks about."""
+        """Returns for each profile its value of a label that some constraint names."""
         return [labels.get(key) for labels, _ in self._profiles]
 
     def answers(self, selector: Selector) -> tuple[Bools, Ints]:
-        """For each profile: whether it may be used, and how little it is liked.
+        """Returns for each profile whether it may be used, and its penalty.
 
-        The second is the number of preferences that it leaves unmet, and above that, by ``ALTERNATIVE``, the place of
-        the first list of ``any_of`` that holds: see ``alternative`` and ``preferences``.
+        The penalty is the number of unmet preferences, plus ``ALTERNATIVE`` times the index of the first list of
+        ``any_of`` that holds: see ``alternative`` and ``preferences``.
         """
         known = self._answers.get(selector)
         if known is None:

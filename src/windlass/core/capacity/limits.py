@@ -1,7 +1,7 @@
 """LimitCounter counts how many slices of each group may still be bought, and names the limit that forbids more.
 
-Limits count every slice from QUEUED until it is confirmed gone, also those that this plan drains; one that is
-cancelled while QUEUED frees its place at once. Money is counted in whole nanodollars.
+Limits count every slice from QUEUED until it is confirmed gone, also those that this plan drains. A slice that is
+cancelled while QUEUED stops counting at once. Money is counted in whole nanodollars.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from windlass.core.model.snapshot import Availability, Cluster, Family, Group, S
 from .room import UNBOUNDED
 
 BOUNDLESS = 2**62
-"""More money than any ceiling."""
+"""More money than any limit."""
 
 
 def probing(availability: Availability, now: Seconds) -> bool:
-    """The back-off is over: one slice in flight at a time shows whether the provider sells again."""
+    """The back-off is over: one slice in flight at a time shows whether the provider has capacity again."""
     return availability.state == "backoff" and (availability.until is None or now >= availability.until)
 
 
 def blocked(availability: Availability, now: Seconds) -> bool:
-    """No launch at all for now."""
+    """No launch for now."""
     if availability.state == "available":
         return False
     if availability.until is None:
@@ -37,7 +37,7 @@ def blocked(availability: Availability, now: Seconds) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LimitScope:
-    """The groups over which one ``min``, ``max`` and ``spare`` hold: a group alone, or the groups of a family."""
+    """The groups over which one ``min``, ``max`` and ``spare`` hold: one group, or the groups of a family."""
 
     name: str
     groups: tuple[int, ...]
@@ -51,7 +51,7 @@ class LimitScope:
 
 
 def limit_scopes(groups: Sequence[Group], families: Sequence[Family]) -> tuple[LimitScope, ...]:
-    """A scope for each group, in their order, then one for each family that has groups, by name."""
+    """Returns a scope for each group, in their order, then one for each family that has groups, by name."""
     alone = [LimitScope(one.name, (at,), one.min, one.max, one.spare, False) for at, one in enumerate(groups)]
     for family in sorted(families, key=lambda one: one.name):
         members = tuple(at for at, one in enumerate(groups) if one.family == family.name)
@@ -61,13 +61,13 @@ def limit_scopes(groups: Sequence[Group], families: Sequence[Family]) -> tuple[L
 
 
 def family_index(groups: Sequence[Group], scopes: Sequence[LimitScope]) -> list[int]:
-    """For each group the place of its family's scope; -1: it has none."""
+    """Returns for each group the index of its family's scope; -1: it has none."""
     places = {scope.name: at for at, scope in enumerate(scopes) if scope.family}
     return [places.get(group.family, -1) if group.family else -1 for group in groups]
 
 
 class LimitCounter:
-    """What exists and what this plan adds, counted against every ceiling."""
+    """Counts existing slices and those that this plan adds against every limit."""
 
     def __init__(
         self,
@@ -79,24 +79,24 @@ class LimitCounter:
         now: Seconds,
     ) -> None:
         """``counts`` and ``released``: how many slices of each group are in each state, and how many of those this plan
-        gives up. ``slices_without_group``: the slices of no group; each has its own number of nodes and price."""
+        releases. ``slices_without_group``: the slices of no group; each has its own number of nodes and price."""
         self.cluster = cluster
         self.groups = groups
         self.now = now
         self.trusting = False
-        """Count as if a provider whose back-off is over sold again: to find out what would come of it."""
+        """Count as if a provider whose back-off is over had capacity again, to find out what the plan would be then."""
         self.closed = False
         """Nothing may be bought at all."""
         self._later = self._lifted = False
         self.counted = [0] * len(groups)
         self.in_flight = [0] * len(groups)
         self.ending = [0] * len(groups)
-        """Of those that are counted, the ones that end anyway, and need only be confirmed gone."""
+        """Slices that are counted, but are already ending and only need to be confirmed gone."""
         self.new = [0] * len(groups)
         self.scopes = limit_scopes(groups, cluster.families)
         self.family_of = family_index(groups, self.scopes)
         self._of_family: dict[int, int] = {}
-        """Slices that count for the max of each family, by the place of its scope."""
+        """Slices that count for the max of each family, by the index of its scope."""
         self.nodes = self.cost = self.flying = self.bought = 0
         for (group, state), there in counts.items():
             gone = released.get((group, state), 0) if state in IN_FLIGHT else 0
@@ -112,7 +112,7 @@ class LimitCounter:
             self.ending[group] += count if state in ENDING else 0
             self.nodes += groups[group].hosts * count
             self.cost += (groups[group].price or 0) * count
-        # Of a group that is gone everything is given up, so what was queued frees its place.
+        # All slices of a removed group are released, so queued ones stop counting.
         for item in slices_without_group:
             if item.state in COUNTED and item.state != State.QUEUED:
                 self.nodes += item.taken_nodes
@@ -133,7 +133,7 @@ class LimitCounter:
         self._count_families()
 
     def add(self, group: int, slices: int) -> None:
-        """Count slices that this plan launches."""
+        """Counts slices that this plan launches."""
         self.new[group] += slices
         if (scope := self.family_of[group]) >= 0:
             self._of_family[scope] += slices
@@ -143,7 +143,7 @@ class LimitCounter:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Count, for as long as this lasts, as if there were no limits at all."""
+        """Counts, inside this context, as if there were no limits."""
         self._lifted = True
         try:
             yield
@@ -152,8 +152,8 @@ class LimitCounter:
 
     @contextmanager
     def later(self) -> Iterator[None]:
-        """Count, for as long as this lasts, as if all that passes with time had passed: what is ending is gone, nothing
-        is in flight, and every provider sells."""
+        """Counts, inside this context, as if time had passed: ending slices are gone, nothing is in flight, and every
+        provider has capacity."""
         self._later = True
         self._end(1)
         try:
@@ -178,7 +178,7 @@ class LimitCounter:
         return max(0, self.groups[group].max - self.counted[group] - self.new[group])
 
     def families_left(self) -> list[int]:
-        """For each family, in the order of their scopes: slices that its max still allows."""
+        """Returns for each family, in the order of their scopes, the slices that its max still allows."""
         if self._lifted:
             return [UNBOUNDED] * len(self._of_family)
         return [max(0, self.scopes[at].max - have) for at, have in self._of_family.items()]
@@ -190,7 +190,8 @@ class LimitCounter:
         return max(0, self.scopes[scope].max - self._of_family[scope])
 
     def under_rate(self, group: int, gang: bool = False) -> int:
-        """Launches that may be added to those in flight; a gang may overshoot when nothing of the group is."""
+        """Returns the launches that may be added to those in flight; a gang may exceed the limit when none of the group
+        is."""
         limit, flying = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
         if limit is None or self._later or self._lifted or (gang and limit and not flying):
             return UNBOUNDED
@@ -221,13 +222,13 @@ class LimitCounter:
         return UNBOUNDED
 
     def own_headroom(self, group: int, gang: bool = False) -> int:
-        """Slices that the group's own limits, its operator and its provider allow."""
+        """Returns the slices that the group's own limits, its operator and its provider allow."""
         if (self.groups[group].frozen and not self._lifted) or self.closed:
             return 0
         return min(self.under_max(group), self.under_rate(group, gang), self.available(group))
 
     def headroom(self, group: int, gang: bool = False) -> int:
-        """Slices of this group alone that every ceiling allows."""
+        """Returns the slices of this group alone that every limit allows."""
         price = self.groups[group].price or 0
         return min(
             self.own_headroom(group, gang),
@@ -240,7 +241,7 @@ class LimitCounter:
     # -- which limit says no ----------------------------------------------------------------------------------------
 
     def refusal(self, group: int, slices: int, gang: bool = False) -> Reason | None:
-        """The first ceiling that does not allow ``slices`` more, with its numbers."""
+        """Returns the first limit that does not allow ``slices`` more, with its numbers."""
         kind = self.groups[group]
         have = self.counted[group] + self.new[group]
         many = "" if slices == 1 else f" ({slices} more are needed)"
@@ -272,14 +273,14 @@ class LimitCounter:
         return None
 
     def _leaving(self, group: int) -> str:
-        """That slices of a group are ending, and free their place when they are gone."""
+        """Says that slices of a group are ending and stop counting when they are gone."""
         ending = self.ending[group]
         if not ending:
             return ""
         return f"; {ending} of them {'is' if ending == 1 else 'are'} ending, which makes room when confirmed gone"
 
     def refusal_of_mix(self, mix: Mapping[int, int], gang: bool) -> Reason | None:
-        """The first ceiling over all groups that does not allow slices of several groups at once."""
+        """Returns the first limit over all groups that does not allow slices of several groups at once."""
         slices = sum(mix.values())
         nodes = sum(self.groups[group].hosts * count for group, count in mix.items())
         price = sum((self.groups[group].price or 0) * count for group, count in mix.items())
@@ -315,5 +316,6 @@ class LimitCounter:
 
 
 def _at_max(scope: LimitScope, have: int) -> str:
-    at = f"is at its max of {scope.max}" if have >= scope.max else f"has {have} of at most {scope.max}"
-    return f"{scope} {at} {'machine' if scope.max == 1 else 'machines'}"
+    if have >= scope.max:
+        return f"{scope} is at its max of {scope.max}"
+    return f"{scope} has {have} of at most {plural(scope.max, 'machine')}"

@@ -1,9 +1,8 @@
 """Offers is the table of free room on every node that runs, can be uncordoned, or is in flight.
 
-Rows are nodes in the order of slice id and node id. A row's tier says how near its room is: free on a ready slice,
-then by uncordon or unmark, then in flight (the furthest along first), then slices that this plan has already decided
-to buy. Placing takes the nearest tier first, then more preferences met, then the node with the least left free, then
-the id.
+Rows are nodes in the order of slice id and node id. The tier of a row says how soon its room can be used: free on a
+ready slice, then by uncordon or unmark, then in flight (the furthest along first), then slices that this plan buys.
+Placing takes the nearest tier first, then more preferences met, then the node with the least left free, then the id.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .eligibility import Eligibility
 from .room import Bools, Ints, Need, Room
 
 Mark = tuple[tuple[int, int], ClassCounts | None]
-"""A point to go back to."""
+"""A state of the table to which it can be rolled back."""
 
 READY_TIER: Final = 0
 RECALL_TIER: Final = 1
@@ -31,7 +30,7 @@ NEW_TIER: Final = RECALL_TIER + 1 + len(PROGRESS)
 
 @dataclass(frozen=True, slots=True)
 class TakenRows:
-    """Rows that took tasks, and how many each."""
+    """Rows that took tasks, with the number on each."""
 
     rows: Ints
     counts: Ints
@@ -46,7 +45,7 @@ NOTHING: Final = TakenRows(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Nodes that offer room, one entry each in every column."""
+    """Columns of the table, one entry for each node that offers room."""
 
     group: Ints
     position: Ints
@@ -57,10 +56,10 @@ class Rows:
 
 
 class Offers:
-    """The rows, their free room, and the rule of which of several that fit is taken."""
+    """The rows, their free room, and the order in which rows that fit are taken."""
 
     def __init__(self, eligibility: Eligibility, rows: Rows, *, flat: bool = False) -> None:
-        """``rows`` stay as they are. ``flat``: what is in flight counts as near as what is ready."""
+        """``rows`` are not changed. ``flat``: slices in flight count as near as ready ones."""
         self.flat = flat
         self.eligibility = eligibility
         self.group, self.position, self.profile = rows.group, rows.position, rows.profile
@@ -68,7 +67,7 @@ class Offers:
         self.open: Bools = np.ones(len(rows.group), np.bool_)
         self.room = rows.room.copy()
         self.classes: ClassCounts | None = None
-        """Where constraints between tasks matter: how many tasks of each class are where."""
+        """Counts of tasks per class and domain, where there are constraints between tasks."""
 
     def __len__(self) -> int:
         return len(self.group)
@@ -76,7 +75,7 @@ class Offers:
     def append(
         self, group: int, profile: int, one_slice: Room, first_position: int, slices: int, *, is_open: bool
     ) -> None:
-        """Rows for equal slices that this plan buys, in the last tier; ``one_slice`` is what each has free."""
+        """Adds rows for equal slices that this plan buys, in the last tier; ``one_slice`` is the free room of each."""
         hosts = len(one_slice)
         count = hosts * slices
         self.room.append(one_slice.repeated(slices))
@@ -89,7 +88,7 @@ class Offers:
             self.classes.append(group, hosts, first_position, slices)
 
     def append_rows(self, groups: Ints, profiles: Ints, positions: Ints, room: Room) -> None:
-        """Rows for the hosts of new slices, of one group and slice each, in the last tier."""
+        """Adds rows for the hosts of new slices, one group and slice each, in the last tier."""
         self.room.append(room)
         self.group = np.concatenate((self.group, groups))
         self.position = np.concatenate((self.position, positions))
@@ -100,7 +99,7 @@ class Offers:
             self.classes.append_rows(groups, positions)
 
     def adopt(self, other: Offers, rows: Ints, positions: Ints) -> None:
-        """Rows of another table at the end, under other places."""
+        """Appends rows of another table under other positions."""
         self.room.append(other.room.rows(rows))
         self.group = np.concatenate((self.group, other.group[rows]))
         self.position = np.concatenate((self.position, positions))
@@ -114,7 +113,7 @@ class Offers:
         return self.room.mark(), None if self.classes is None else self.classes.copy()
 
     def undo(self, mark: Mark) -> None:
-        """Back to the state at ``mark``, rows included."""
+        """Rolls back to the state at ``mark``, rows included."""
         of_room, classes = mark
         self.room.undo(of_room)
         self.classes = None if classes is None else classes.copy()
@@ -125,12 +124,12 @@ class Offers:
     # -- who can take it --------------------------------------------------------------------------------------------
 
     def capacity(self, need: Need, selector: Selector) -> Ints:
-        """How many such tasks each row can take, conditions and taints included."""
+        """Returns how many such tasks each row can take, with conditions and taints."""
         allowed, _ = self.eligibility.answers(selector)
         return self.room.capacity(need) * (allowed[self.profile] & self.open)
 
     def in_order(self, rows: Ints, need: Need, selector: Selector) -> Ints:
-        """The rows, the one to be taken first in front."""
+        """Sorts the rows in the order in which they are taken."""
         if len(rows) == 1:
             return rows
         _, unmet = self.eligibility.answers(selector)
@@ -149,7 +148,7 @@ class Offers:
     # -- placing ----------------------------------------------------------------------------------------------------
 
     def place(self, need: Need, selector: Selector, count: int) -> TakenRows:
-        """Put up to ``count`` tasks on the rows, the first in order filled first."""
+        """Places up to ``count`` tasks on the rows, filling the first in order first."""
         capacity = self.capacity(need, selector)
         rows = capacity.nonzero()[0]
         if not len(rows) or not count:
@@ -159,7 +158,7 @@ class Offers:
         return self._take(need, rows, np.minimum(np.maximum(count - (fits.cumsum() - fits), 0), fits))
 
     def place_apart(self, need: Need, selector: Selector, count: int, apart: Bools) -> TakenRows:
-        """Put up to ``count`` tasks on the rows, at most one on each, and none where ``apart`` forbids it."""
+        """Places up to ``count`` tasks on the rows, at most one on each, and none where ``apart`` forbids it."""
         capacity = self.capacity(need, selector)
         rows = np.flatnonzero((capacity > 0) & ~apart)
         if not len(rows):
@@ -168,7 +167,7 @@ class Offers:
         return self._take(need, chosen, np.ones(len(chosen), np.int64))
 
     def fitting(self, need: Need, selector: Selector, most: Ints, per_slice: Ints | None, count: int) -> Ints:
-        """How many tasks each row takes within ``most`` for itself and ``per_slice`` for its slice."""
+        """Returns how many tasks each row takes within ``most`` for the row and ``per_slice`` for its slice."""
         fits = np.minimum(np.minimum(self.capacity(need, selector), most), count)
         return fits if per_slice is None else clip_by(fits, self.position, per_slice)
 
@@ -182,7 +181,7 @@ class Offers:
         cell: Ints | None = None,
         quota: Ints | None = None,
     ) -> TakenRows:
-        """Put up to ``count`` tasks on rows, at most ``most`` on each, ``per_slice`` on the rows of one slice, and
+        """Places up to ``count`` tasks on rows, at most ``most`` on each, ``per_slice`` on the rows of one slice, and
         ``quota`` on the rows of one cell."""
         capacity = np.minimum(self.capacity(need, selector), most)
         rows = capacity.nonzero()[0]
@@ -204,7 +203,7 @@ class Offers:
 
 
 def clip_by(fits: Ints, domain: Ints, most: Ints) -> Ints:
-    """The numbers, in their order, cut so that those of one domain sum up to at most what it takes."""
+    """Returns the numbers, in their order, reduced so that those of one domain add up to at most its bound."""
     order = np.argsort(domain, kind="stable")
     sorted_fits, sorted_domain = fits[order], domain[order]
     total = np.cumsum(sorted_fits)
@@ -218,7 +217,7 @@ def clip_by(fits: Ints, domain: Ints, most: Ints) -> Ints:
 
 
 def tier_of(item: Slice) -> int | None:
-    """How near the room of a slice is; None when a slice in its state offers nothing."""
+    """Returns how near the room of a slice is; None when a slice in its state offers nothing."""
     if item.state == State.READY:
         return READY_TIER if item.marked_until is None else RECALL_TIER
     if item.state in RECALLABLE:

@@ -1,14 +1,13 @@
-"""Room is the free space on a set of nodes; it holds the one fit rule of the planner.
+"""Room is the free space on a set of nodes; it implements the fit rule of the planner.
 
-Every part of the planner that asks "does it fit?" (placing on running nodes, filling a machine that could be bought,
-explaining, consolidating) asks this module, so that no two parts can disagree.
+Every part of the planner that checks whether a task fits (placing on running nodes, filling a machine that could be
+bought, explaining, consolidating) uses this module, so that no two parts can disagree.
 
 A node is a row. Columns are resource kinds, in whole units (``quantities``). Accelerators are devices: a need below one
-device takes a share of ONE device, a need from one on takes whole free devices. So a row holds, in addition to the free
-amount, how many devices are whole and what is left on each device in part use. Shares go to the fullest device that
-still has room; opened devices are never merged.
-
-Everything works on whole columns at once (numpy), so that ten thousand nodes cost little more than ten.
+device takes a share of ONE device, a need of one or more takes whole free devices. So a row also holds how many devices
+are whole, and the free part of each device in partial use. Shares go to the fullest device that still has room; opened
+devices are never merged. Operations work on whole columns (numpy), so that ten thousand nodes cost little more than
+ten.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 UNBOUNDED: Final = 2**40
-"""Capacity for a need of nothing: more than any demand counts, small enough to be summed over all nodes."""
+"""The capacity for a need of nothing: above any count of a demand, small enough to be summed over all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Kinds:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one task needs, ready to be compared with the columns of a ``Room``."""
+    """The needs of one task, in a form that is compared with the columns of a ``Room``."""
 
     plain: tuple[tuple[int, int], ...]
     """(column, amount) of ordinary resources."""
@@ -82,12 +81,12 @@ class Need:
 
 
 class Room:
-    """Free space, one row a node. Mutable: each plan makes its own and writes to it."""
+    """Free space, one row per node. Mutable: each plan has its own."""
 
     __slots__ = ("_log", "free", "kinds", "parts", "present", "total", "whole")
 
     def __init__(self, kinds: Kinds, total: Ints, free: Ints, present: Ints | None = None) -> None:
-        """``present``: how many kinds each node has, at least 1; counted if it is not known."""
+        """``present``: how many kinds each node has, at least 1; counted if it is not given."""
         self.kinds = kinds
         self.total = total
         self.free = free
@@ -101,11 +100,11 @@ class Room:
 
     @classmethod
     def fresh(cls, kinds: Kinds, total: Ints) -> Room:
-        """Nodes with nothing on them."""
+        """Returns the room of empty nodes."""
         return cls(kinds, total, total.copy())
 
     def _open_used(self, index: int, column: int) -> None:
-        """What is used is taken as packed on as few devices as possible."""
+        """Returns the room of nodes with this use, packed on as few devices as possible."""
         free = self.free[:, column]
         self.whole[:, index] = free // DEVICE * DEVICE
         rest = free % DEVICE
@@ -127,7 +126,7 @@ class Room:
         return twin
 
     def rows(self, rows: Ints) -> Room:
-        """A room of its own with these rows."""
+        """Returns a new room with these rows."""
         twin = object.__new__(Room)
         twin.kinds, twin._log = self.kinds, None
         twin.total, twin.present = self.total[rows], self.present[rows]
@@ -135,7 +134,7 @@ class Room:
         return twin
 
     def repeated(self, times: int) -> Room:
-        """The same rows, ``times`` over."""
+        """Returns the same rows, repeated ``times`` times."""
         twin = object.__new__(Room)
         twin.kinds, twin._log = self.kinds, None
         twin.total, twin.free = np.tile(self.total, (times, 1)), np.tile(self.free, (times, 1))
@@ -144,7 +143,7 @@ class Room:
         return twin
 
     def append(self, other: Room) -> None:
-        """Add the rows of another room at the end."""
+        """Appends the rows of another room."""
         width = max(self.parts.shape[2], other.parts.shape[2])
         self._widen(width)
         parts = np.zeros((len(other), len(self.kinds.devices), width), np.int64)
@@ -156,7 +155,7 @@ class Room:
         self.parts = np.concatenate((self.parts, parts))
 
     def truncate(self, count: int) -> None:
-        """Drop the rows from ``count`` on."""
+        """Drops the rows from ``count`` on."""
         self.total, self.free, self.present = self.total[:count], self.free[:count], self.present[:count]
         self.whole, self.parts = self.whole[:count], self.parts[:count]
 
@@ -168,7 +167,7 @@ class Room:
     # -- the fit rule -----------------------------------------------------------------------------------------------
 
     def capacity(self, need: Need) -> Ints:
-        """How many tasks of this need fit on each node."""
+        """Returns how many tasks of this need fit on each node."""
         if need.unknown:
             return np.zeros(len(self), np.int64)
         result: Ints | None = None
@@ -186,7 +185,7 @@ class Room:
         return np.full(len(self), UNBOUNDED, np.int64) if result is None else result
 
     def left_share(self, need: Need, rows: Ints) -> Floats:
-        """What each of these nodes would have left after one more such task: mean share over its kinds."""
+        """Returns what each of these nodes would have left after one more such task: the mean share over its kinds."""
         left = self.free[rows]
         for column, amount in need.amounts():
             left[:, column] -= amount
@@ -195,10 +194,10 @@ class Room:
         return np.asarray(shares.sum(axis=1) / self.present[rows])
 
     def take(self, need: Need, rows: Ints, counts: Ints) -> None:
-        """Put ``counts`` tasks on ``rows`` (each row at most once); they must fit."""
+        """Places ``counts`` tasks on ``rows`` (each row at most once); they must fit."""
         if self._log is not None:
             self._log.append((rows, self.free[rows], self.whole[rows], self.parts[rows]))
-        # One row is by far the most frequent, and much faster as a number than as a table of one.
+        # One row is by far the most frequent case, and much faster as a number than as an array of one.
         at, many = (int(rows[0]), int(counts[0])) if len(rows) == 1 else (rows, counts)
         for column, amount in need.amounts():
             self.free[at, column] -= amount * many
@@ -208,7 +207,7 @@ class Room:
             self._take_shares(index, amount, rows, counts)
 
     def take_all(self, need: Need, counts: Ints) -> None:
-        """Put ``counts`` tasks on the rows, one number for each row; they must fit. Not remembered for ``undo``."""
+        """Places ``counts`` tasks on the rows, one number for each row; they must fit. Not logged for ``undo``."""
         for column, amount in need.amounts():
             self.free[:, column] -= amount * counts
         for index, _, amount in need.whole:
@@ -218,7 +217,7 @@ class Room:
             self._take_shares(index, amount, rows, counts[rows])
 
     def put(self, rows: Ints, other: Room) -> None:
-        """Make ``rows`` as free as the rows of another room."""
+        """Makes ``rows`` as free as the rows of another room."""
         if self._log is not None:
             self._log.append((rows, self.free[rows], self.whole[rows], self.parts[rows]))
         self._widen(other.parts.shape[2])
@@ -226,7 +225,7 @@ class Room:
         self._put_parts(rows, other.parts)
 
     def _put_parts(self, rows: Ints | int, parts: Ints) -> None:
-        """Opened devices at the end of the rows, none before them."""
+        """Returns opened devices right-aligned in each row, zeros before them."""
         more = self.parts.shape[2] - parts.shape[-1]
         if more:
             self.parts[rows, :, :more] = 0
@@ -244,13 +243,13 @@ class Room:
     # -- undoing ----------------------------------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int]:
-        """A point to go back to with ``undo``; from here on every change is remembered."""
+        """Returns a state to which ``undo`` can roll back; from here on every change is logged."""
         if self._log is None:
             self._log = []
         return len(self._log), len(self)
 
     def undo(self, mark: tuple[int, int]) -> None:
-        """Back to the state at ``mark``: rows that came later are gone, what was taken is free again."""
+        """Rolls back to the state at ``mark``: later rows are removed, later placements are freed."""
         entries, rows = mark
         assert self._log is not None
         while len(self._log) > entries:
@@ -260,12 +259,12 @@ class Room:
         self.truncate(rows)
 
     def forget(self) -> None:
-        """Nothing before this point will be undone."""
+        """Discards the log: nothing before this point will be undone."""
         self._log = None
 
 
 def share_devices(parts: Ints, share: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Shares on devices: what is left on opened ones, and how many whole ones were opened, a row for each node.
+    """Places shares on devices; returns what is left on opened devices, and how many whole ones were opened, per node.
 
     ``counts`` shares of ``share`` each go to the fullest opened device that has room, then to whole devices that are
     opened for them. ``parts`` is what opened devices have left, the fullest first; 0 is no device.
@@ -284,12 +283,12 @@ def share_devices(parts: Ints, share: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 
 def at_end(parts: Ints, width: int) -> Ints:
-    """The columns at the end of a block of ``width``, zeros before them."""
+    """Right-aligns the columns in a block of ``width``, zeros before them."""
     return np.pad(parts, ((0, 0), (width - parts.shape[1], 0)))
 
 
 def amounts_matrix(rows: Sequence[Mapping[str, int]], kinds: Kinds) -> Ints:
-    """One row per mapping, one column per kind."""
+    """Returns one row per mapping, one column per kind."""
     matrix = np.zeros((len(rows), len(kinds.names)), np.int64)
     for position, row in enumerate(rows):
         for name, amount in row.items():

@@ -1,1 +1,2 @@
-"""Explain says why: why demand waits, why a group was launched, why a slice is kept, what would unblock."""
+"""Explain gives the reasons of a plan: why demand waits, why a group is launched, why a slice is kept, what would
+unblock demand."""

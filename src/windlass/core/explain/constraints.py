@@ -17,20 +17,20 @@ class RuleBlocker:
     """Finds the constraint that does not hold for one more task on a new slice of a group."""
 
     def __init__(self, classes: ClassCounts, rules: Rules, in_rows: Bools, in_groups: Bools) -> None:
-        """``in_rows`` and ``in_groups``: where the task could be by its conditions, taints and size."""
+        """``in_rows`` and ``in_groups``: where the task could run by its conditions, taints and size."""
         self._classes, self._rules = classes, rules
         self._starts = classes.starts(rules)
-        self._eligible: dict[str, Ints] = {}
+        self._domains: dict[Spread, tuple[Ints, Ints]] = {}
+        """Counts of all domains of a spread constraint, and those that count for it."""
         for rule in rules.spread:
             if rule.over not in MACHINES:
-                of_rows, of_groups = classes.value[rule.over][in_rows], classes.group_value[rule.over][in_groups]
-                eligible = np.unique(np.concatenate((of_rows, of_groups)))
-                self._eligible[rule.over] = eligible[eligible != NO_VALUE]
+                counts, eligible = classes.spread_domains(rule, in_rows, in_groups)
+                self._domains[rule] = (counts, np.flatnonzero(eligible))
         self._free: set[tuple[int, ...]] = set()
         """Label values where every constraint holds."""
 
     def first(self, index: int, group: Group) -> Reason | None:
-        """The first constraint that does not hold in the group; None: all hold."""
+        """Returns the first constraint that does not hold in the group; None: all hold."""
         values = tuple([int(of_groups[index]) for of_groups in self._classes.group_value.values()])
         if values in self._free:
             return None
@@ -49,8 +49,8 @@ class RuleBlocker:
                 return reason
         for spread in rules.spread:
             if spread.over in MACHINES:
-                continue  # an empty machine holds none of any class
-            if reason := _spread(classes, spread, rules, index, group, self._eligible[spread.over]):
+                continue  # an empty machine holds no task of any class
+            if reason := _spread(classes, spread, rules, index, group, *self._domains[spread]):
                 return reason
         for together in rules.together:
             if together.by not in self._starts and (reason := _together(classes, together, index, group)):
@@ -78,7 +78,7 @@ def _apart(classes: ClassCounts, rule: Apart, rules: Rules, index: int, group: G
 
 
 def _kept_away(classes: ClassCounts, class_: str, index: int, group: Group) -> Reason | None:
-    """A task that is placed in this plan keeps others of its class out of its domain."""
+    """Says that a task placed in this plan keeps others of its class out of its domain."""
     column = classes.columns[class_]
     for key in classes.values:
         value, name = _domain(classes, key, index)
@@ -92,12 +92,11 @@ def _kept_away(classes: ClassCounts, class_: str, index: int, group: Group) -> R
 
 
 def _spread(
-    classes: ClassCounts, rule: Spread, rules: Rules, index: int, group: Group, eligible: Ints
+    classes: ClassCounts, rule: Spread, rules: Rules, index: int, group: Group, counts: Ints, eligible: Ints
 ) -> Reason | None:
     value, name = _domain(classes, rule.over, index)
     if value == NO_VALUE:
         return Reason(Code.SPREAD, f"{group.name} has no label {rule.over} to spread over")
-    counts = classes.label[rule.over][:, classes.columns[rule.of]]
     few = len(eligible) < rule.min_domains
     lowest = int(eligible[counts[eligible].argmin()]) if len(eligible) else value
     smallest = 0 if few else int(counts[lowest])

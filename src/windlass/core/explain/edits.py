@@ -1,6 +1,5 @@
 """An Edit is one change of a snapshot that may let waiting demand start: as a sentence, as a setting and as a
-function.
-"""
+function."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from windlass.core.model.snapshot import Amounts, Availability, Cluster, Demand,
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a snapshot: in words, as a setting of the scenario file, and done."""
+    """One change of a snapshot: as a sentence, as a setting of the scenario file, and applied."""
 
     change: str
     path: tuple[str, ...]
-    """Where in the scenario file; a demand is named by its id."""
+    """The path in the scenario file; a demand is named by its id."""
     value: Any
     apply: Callable[[Snapshot], Snapshot]
 
@@ -53,7 +52,8 @@ def new_max(group: Group, value: int) -> Edit:
 
 
 def set_family(snapshot: Snapshot, family: Family, most: int) -> Snapshot:
-    """The max of a family; groups with the same max of their own follow, as those do that leave it out of the file."""
+    """Raises the max of a family, and of those of its groups that have the same max, as groups without a max of their
+    own have."""
     families = tuple(replace(one, max=most) if one.name == family.name else one for one in snapshot.cluster.families)
     groups = tuple(
         replace(one, max=most) if one.family == family.name and one.max >= family.max else one
@@ -166,9 +166,10 @@ def dropped_conditions(demand: Demand) -> Iterator[Edit]:
 
 
 def smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
-    """Each need that is too large lowered to what a node of the group has; what no group has at all is left out.
+    """Lowers each need that is too large to what a node of the group has, and drops needs that no group has at all.
 
-    A group that lacks a resource which others have is no way out: work that needs a GPU is not helped by having none.
+    A group that lacks a resource which other groups have gives no suggestion: work that needs a GPU cannot run without
+    one.
     """
     have, changes = dict(group.resources), {}
 
@@ -205,7 +206,7 @@ def _needs_value(needs: Amounts) -> dict[str, str]:
 
 
 def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
-    """A gang cut to whole slices, or one that need not lie on one node or slice."""
+    """Reduces a gang to whole slices, or lets it use several nodes or slices."""
     if demand.gang == Gang.SAME_SLICE and len(demand.bundles) == 1:
         size = demand.count
         sizes = {multiple for g in groups for multiple in (size // g.hosts * g.hosts, -(-size // g.hosts) * g.hosts)}
@@ -227,7 +228,7 @@ def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
 
 
 def further_domain(group: Group, key: str) -> Edit:
-    """One more group like this one, with another value of a label."""
+    """Adds a group like this one, with another value of a label."""
     name, value = f"{group.name}-in-another-{key}", f"another-{key}"
     new = replace(group, name=name, labels={**group.labels, key: value}, min=0, spare=0)
     written: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""This module gives exactly one reason for each slice that is kept: the most important one that holds."""
+"""This module gives exactly one reason for each slice that is kept: the most important one that applies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMING: Final = {
 
 
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
-    """The reason for every slice that this plan keeps and that is not plainly busy."""
+    """Returns the reason for every slice that this plan keeps and that is not plainly busy."""
     slices = release.draft.slices
     placed = [position for position in release.placed if position < len(slices)]
     for position in sorted({*release.draft.layout.others, *placed}):
@@ -40,7 +40,7 @@ def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
 
 
 def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
-    """The others: by far the most of a large cluster."""
+    """Returns the plainly busy slices: most slices of a large cluster."""
     slices = release.draft.slices
     return tuple(
         Change(item.id, at_work(item.tasks))
@@ -50,12 +50,12 @@ def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
 
 
 def at_work(tasks: int) -> Reason:
-    """Why a slice stays that is ready, has work and is in none of the plan's other lists."""
+    """Returns the reason of a slice that is ready, has work and is in none of the plan's other lists."""
     return Reason(Code.BUSY, f"{plural(tasks, 'task')} running")
 
 
 def _is_at_work(release: Release, position: int) -> bool:
-    """Ready, and with work that was there before this plan."""
+    """Whether a slice is ready and has work that was there before this plan."""
     draft = release.draft
     return draft.busy(position) and draft.slices[position].state == State.READY and position not in release.placed
 

@@ -1,7 +1,7 @@
 """This module explains why a slice is bought, and why from this group and not from another.
 
-The strategies keep, for each choice, the key by which the candidates were compared; here it is put into words. A group
-that was no candidate at all gets its first blocker, as for demand that waits.
+The strategies keep, for each choice, the sort key by which the candidates were compared; this module turns it into a
+sentence. A group that was no candidate gets its first blocker, as for demand that waits.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from windlass.core.plan_draft import PlacedRun, PlanDraft, Purchase
 from .waiting import Explainer
 
 SHOWN_DEMANDS = 2
-"""A reason to launch names so many demands."""
+"""Largest number of demands that the reason of a launch names."""
 
 
 FEW_PIECES = 64
-"""So many numbers are added up one by one faster than as arrays."""
+"""Up to this many numbers, adding them one by one is faster than with arrays."""
 
 
 def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
-    """The tasks placed on each purchase, by demand; a purchase is named by the position of its first slice.
+    """Returns the tasks placed on each purchase, by demand; a purchase is identified by the position of its first
+    slice.
 
-    Members of a shape are dealt out in order, as in ``placements``, but only what lands on new slices is looked at.
+    Members of a shape are assigned in order, as in ``placements``, but only tasks on new slices are counted.
     """
     found: dict[int, dict[str, int]] = {}
     if not draft.purchases:
@@ -40,7 +41,7 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     starts = np.array(firsts, np.int64)
 
     def deal(members: Sequence[tuple[str, int]], runs: Sequence[PlacedRun]) -> None:
-        if len(members) == 1:  # all tasks are of one demand: no need to count slice by slice
+        if len(members) == 1:  # all tasks belong to one demand: no need to count slice by slice
             for first, count in _by_purchase(draft, starts, runs).items():
                 mine = found.setdefault(first, {})
                 mine[members[0][0]] = mine.get(members[0][0], 0) + count
@@ -68,12 +69,12 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
 
 
 def _by_purchase(draft: PlanDraft, starts: Ints, runs: Sequence[PlacedRun]) -> dict[int, int]:
-    """How many of the tasks land on each purchase."""
+    """Returns how many of the tasks are on each purchase."""
     found: dict[int, int] = {}
     for run in runs:
         new = run.positions >= len(draft.slices)
         firsts = starts[np.searchsorted(starts, run.positions[new], "right") - 1]
-        if len(firsts) > FEW_PIECES:  # the same purchase over and over: add up in one go
+        if len(firsts) > FEW_PIECES:  # the same purchase repeatedly: add up at once
             firsts, inverse = np.unique(firsts, return_inverse=True)
             counts = np.bincount(inverse, run.counts[new]).astype(np.int64)
         else:
@@ -84,7 +85,7 @@ def _by_purchase(draft: PlanDraft, starts: Ints, runs: Sequence[PlacedRun]) -> d
 
 
 def _pieces(draft: PlanDraft, firsts: list[int], runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
-    """What lands on new slices: (purchase, first task, task after the last), counted over all runs."""
+    """Yields what is placed on new slices: (purchase, first task, task after the last), counted over all runs."""
     before = 0
     for run in runs:
         ends = before + np.cumsum(run.counts)
@@ -95,26 +96,28 @@ def _pieces(draft: PlanDraft, firsts: list[int], runs: Iterable[PlacedRun]) -> I
 
 
 def demands_of(run: Sequence[Purchase], placed: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
-    """What the slices of a run of purchases are for: tasks by demand. A request or a gang that a slice is bought for
-    ahead has no task on it yet, and counts as 0."""
+    """Returns the tasks, by demand, for which the slices of a run of purchases are bought.
+
+    A request, or a gang for which a slice is bought ahead, has no task on it yet and counts as 0.
+    """
     total: dict[str, int] = {}
     for purchase in run:
         if purchase.code in (Code.REQUEST, Code.PROBE, Code.DEMAND) and purchase.owner:
             total.setdefault(purchase.owner, 0)
         for name, count in placed.get(purchase.position, {}).items():
             total[name] = total.get(name, 0) + count
-    if any(total.values()):  # an owner under whose name equal demands were bought for may have no task on them
+    if any(total.values()):  # equal demands were bought for under the name of one of them, which may have no task there
         ahead = {purchase.owner for purchase in run if purchase.code in (Code.REQUEST, Code.PROBE)}
         return {name: count for name, count in total.items() if count or name in ahead}
     return total
 
 
 def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[str, int]) -> Reason:
-    """Why slices are bought, for a run of purchases with one code."""
+    """Returns why slices are bought, for a run of purchases with one code."""
     first, kind = run[0], draft.groups[run[0].group]
     if probing(kind.availability, draft.now):
         whom = f", ahead of the others that gang {first.owner} needs" if first.code == Code.PROBE else ""
-        return Reason(Code.PROBE, f"one launch tries whether {kind.name} can be had again{whom}")
+        return Reason(Code.PROBE, f"one launch tests whether {kind.name} is available again{whom}")
     match first.code:
         case Code.MIN:
             scope = _scope(draft, first)
@@ -132,13 +135,13 @@ def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[st
 
 
 def _scope(draft: PlanDraft, purchase: Purchase) -> LimitScope:
-    """The group or the family that a slice is bought for."""
+    """Returns the group or the family that a slice is bought for."""
     own, *family = draft.layout.scopes_of[purchase.group]
     return draft.layout.scopes[family[0] if purchase.owner and family else own]
 
 
 def _tasks_of(demands: Mapping[str, int]) -> str:
-    """``3 tasks of train and 12 tasks of 4 more demands``: what the bought slices are for, the most tasks first."""
+    """Returns ``3 tasks of train and 12 tasks of 4 more demands``, the most tasks first."""
     ordered = sorted(demands.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{plural(count, 'task')} of {name}" for name, count in ordered[:SHOWN_DEMANDS]]
     rest = sum(count for _, count in ordered[SHOWN_DEMANDS:])
@@ -148,7 +151,7 @@ def _tasks_of(demands: Mapping[str, int]) -> str:
 
 
 def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
-    """For each other group, why it was not taken for this purchase; empty where there was no choice."""
+    """Returns for each other group why it was not taken for this purchase; empty where there was no choice."""
     by_limit = purchase.code in (Code.CONSOLIDATE, Code.MIN, Code.SPARE)
     owner = None if by_limit else draft.demand_named(purchase.owner)
     if owner is None:
@@ -169,10 +172,10 @@ def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dic
 def _lost(
     draft: PlanDraft, explain: Explainer, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]
 ) -> Reason:
-    """A group that could have been taken and was not."""
+    """Returns why a group was not taken that was a candidate."""
     winner, loser = draft.groups[purchase.group], draft.groups[other]
     if loser.fallback and not winner.fallback and winner.family == loser.family:
-        why = f"it is a fallback of family {loser.family}, and {winner.name} can be had"
+        why = f"it is a fallback of family {loser.family}, and {winner.name} is available"
         return Reason(Code.LOWER_RANK, why)
     if draft.strategy == "cheapest":
         prices = f"{explain.prices[other]} a machine, {explain.prices[purchase.group]} for {winner.name}"

@@ -1,14 +1,15 @@
-"""This module finds what would unblock waiting demand: it plans again with one change at a time.
+"""This module finds what would unblock waiting demand: it changes the snapshot and plans again.
 
 Each suggestion is true: it is kept only if a plan of the changed snapshot leaves nothing of the demand waiting. A limit
-is first lifted altogether, which shows how far it must be raised, and then raised just so far. Where several limits
-bind at once and no single change is enough, the limits that one group needs are raised together.
+is first removed, which shows how far it must be raised, and then raised to that value. Where several limits bind at
+once and no single change is enough, the limits that one group needs are raised together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from windlass.core.model.conditions import Condition
@@ -50,7 +51,7 @@ from .edits import (
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What comes of a snapshot: who waits, and what the ceilings count once its launches are made."""
+    """The result of a snapshot: which demand waits, and what the limits count once its launches are made."""
 
     waiting: Mapping[str, int]
     """Tasks that find no place, by demand."""
@@ -63,29 +64,40 @@ class TrialOutcome:
     """Nanodollars per hour, of all that counts."""
 
 
+@dataclass(frozen=True, slots=True)
+class RaisedLimit:
+    """A limit, its value now and the value to which it is raised; or another change, with the values -1 and 0."""
+
+    edit: Callable[[int], Edit]
+    now: int = -1
+    value: int = 0
+    of_cost: bool = False
+    """Whether it is an amount of money, whose value follows from the plan."""
+
+
 WhatIf = Callable[[Snapshot], TrialOutcome]
 
 MOST_REPLANS: Final = 400
-"""What-if plans for one plan at most, when it is small."""
+"""Largest number of what-if plans for one plan, if it is small."""
 WORK: Final = 200_000
-"""Slices and demands that all what-if plans together may look at: a large plan gets fewer of them."""
+"""Largest number of slices and demands that all what-if plans together may handle: a large plan gets fewer of them."""
 MOST_TOLD: Final = 5
-"""The most ways out that are listed for one demand."""
+"""Largest number of suggestions for one demand."""
 LIFTED: Final = 10**6
 STEPS: Final = 4
-"""A cap on tasks is raised by up to so many times the tasks of the demand: what runs already counts too."""
+"""A cap on tasks is raised by up to this many times the tasks of the demand, because running tasks count too."""
 
 
 _LIMITS: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET})
-"""Blockers to which slices count until they are confirmed gone."""
+"""Blockers for which slices count until they are confirmed gone."""
 
 
 class _Spent(Exception):
-    """No more what-if plans for this plan."""
+    """No what-if plans are left for this plan."""
 
 
 class Unblocker:
-    """Finds ways out for the waiting demand of one plan, within a fixed number of what-if plans."""
+    """Finds suggestions for the waiting demand of one plan, within a fixed number of what-if plans."""
 
     def __init__(self, snapshot: Snapshot, waiting: tuple[Waiting, ...], what_if: WhatIf) -> None:
         self.snapshot, self.waiting = snapshot, waiting
@@ -93,15 +105,17 @@ class Unblocker:
         self._as_it_is = what_if(snapshot) if waiting else None
         size = len(snapshot.slices) + len(snapshot.demands) + len(snapshot.groups)
         self._left = max(8, min(MOST_REPLANS, WORK // (size + 1)))
+        self._reserve = self._left // 2
+        """What-if plans that are not used to lower a limit that is known to be high enough."""
         self._requests = {request.id for request in snapshot.requests}
         self._demands = {demand.id: demand for demand in (*snapshot.requests, *snapshot.demands)}
 
     def all(self) -> Mapping[str, tuple[Unblock, ...]]:
-        """For each waiting demand: the changes that would place it, the smallest first."""
+        """Returns for each waiting demand the changes that would place it, the smallest first."""
         return {waiting.demand: self.ways_out(waiting) for waiting in self.waiting}
 
     def ways_out(self, waiting: Waiting) -> tuple[Unblock, ...]:
-        """The ways out that are found before the what-ifs run out."""
+        """Returns the suggestions that are found before the what-if plans are used up."""
         demand, found = self._demands[waiting.demand], dict[str, Unblock]()
         try:
             if self._room_comes(demand, waiting):
@@ -121,8 +135,8 @@ class Unblocker:
         return tuple(found.values())
 
     def _room_comes(self, demand: Demand, waiting: Waiting) -> bool:
-        """Whether a demand that a limit holds up is placed when the slices that are ending are gone: then there is
-        nothing to change."""
+        """Whether a demand that a limit blocks is placed when the ending slices are gone: then nothing needs to be
+        changed."""
         if not any(reason.code in _LIMITS for reason in waiting.groups.values()):
             return False
         staying = tuple(one for one in self.snapshot.slices if one.state not in ENDING)
@@ -131,7 +145,7 @@ class Unblocker:
         return self._places(demand, replace(self.snapshot, slices=staying)) is not None
 
     def _places(self, demand: Demand, snapshot: Snapshot) -> TrialOutcome | None:
-        """What comes of the snapshot if nothing of the demand waits there."""
+        """Returns the result of the snapshot if nothing of the demand waits there."""
         if self._left <= 0:
             raise _Spent
         self._left -= 1
@@ -155,14 +169,14 @@ class Unblocker:
         )
 
     def _path(self, edit: Edit) -> tuple[str, ...]:
-        """Standing requests have the keys of a demand, in a section of their own."""
+        """Returns the path of an edit; standing requests have a section of their own."""
         section, name, *_ = edit.path
         return ("requests", *edit.path[1:]) if section == "demands" and name in self._requests else edit.path
 
     # -- candidates, the smallest change first ----------------------------------------------------------------------
 
     def _edits(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
-        """Single changes that might help: the typing error, what is frozen, what passes with time, limits."""
+        """Returns single changes that might help: the typing error, frozen groups, what passes with time, limits."""
         by_code = self._groups_by_code(waiting)
         if waiting.reason.code == Code.GANG_FORMING and demand.deadline is not None:
             without = on_demand(demand, lambda d: replace(d, deadline=None))
@@ -198,7 +212,7 @@ class Unblocker:
         return by_code
 
     def _edits_of_demand(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
-        """Changes of what the demand itself asks for."""
+        """Returns changes of the demand itself."""
         by_code = self._groups_by_code(waiting)
         if Code.NO_LABEL_MATCH in by_code:
             yield from self._mended_conditions(demand)
@@ -222,7 +236,8 @@ class Unblocker:
                 yield edit
 
     def _further_domains(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
-        """The cheapest group that a constraint over a label keeps the demand out of, with another label value."""
+        """Returns the cheapest group that a constraint over a label keeps the demand out of, with another label
+        value."""
         rules = [*demand.apart, *(rule for bundle in demand.bundles for rule in bundle.apart)]
         spreads = [*demand.spread, *(rule for bundle in demand.bundles for rule in bundle.spread)]
         keys = dict.fromkeys([rule.by for rule in rules] + [rule.over for rule in spreads])
@@ -254,6 +269,7 @@ class Unblocker:
                     ("demands", demand.id, "spread"),
                     [
                         {"of": one.of, "over": one.over, "max_skew": one.max_skew, "min_domains": one.min_domains}
+                        | ({"elsewhere": dict(one.elsewhere)} if one.elsewhere else {})
                         for one in rules
                     ],
                     on_demand(demand, lambda d: replace(d, spread=rules)),
@@ -262,7 +278,8 @@ class Unblocker:
             yield from self._smallest(demand, rule.max_skew, edit)
 
     def _smallest(self, demand: Demand, now: int, edit: Callable[[int], Edit]) -> Iterator[Edit]:
-        """The smallest larger value with which the demand is placed, if any value helps: found by bisection."""
+        """Returns the smallest larger value with which the demand is placed, found by bisection; None if no value
+        helps."""
         low, high = now + 1, now + STEPS * max(demand.count, 1)
         if self._places(demand, edit(high).apply(self.snapshot)) is None:
             return
@@ -277,35 +294,55 @@ class Unblocker:
     def _raised_max(self, demand: Demand, group: Group) -> Iterator[Edit]:
         lifted = self._places(demand, set_group(self.snapshot, replace(group, max=LIFTED)))
         if lifted is not None:
-            yield new_max(group, lifted.counted[group.name])
+            yield self._raised_least(demand, partial(new_max, group), group.max, lifted.counted[group.name])
+
+    def _raised_least(self, demand: Demand, edit: Callable[[int], Edit], now: int, value: int) -> Edit:
+        """Returns the edit with the smallest value that places the demand, found by bisection.
+
+        A plan without the limit also places other demand, so its value may be higher than this demand needs.
+        """
+        low, high = now + 1, value
+        middle = high - 1  # nearly always too small, which settles it
+        while low < high and self._left > self._reserve:
+            if self._places(demand, edit(middle).apply(self.snapshot)) is None:
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
+        return edit(high)
 
     def _family_of(self, group: Group) -> Family | None:
         return next((one for one in self.snapshot.cluster.families if one.name == group.family), None)
 
     def _in_family(self, family: Family, counted: Mapping[str, int]) -> int:
-        """Slices of all groups of a family."""
+        """Returns the slices of all groups of a family."""
         return sum(counted[group.name] for group in self.snapshot.groups if group.family == family.name)
 
     def _raised_family(self, demand: Demand, family: Family) -> Iterator[Edit]:
         lifted = self._places(demand, set_family(self.snapshot, family, LIFTED))
         if lifted is not None:
-            yield new_family_max(family, self._in_family(family, lifted.counted))
+            value = self._in_family(family, lifted.counted)
+            yield self._raised_least(demand, partial(new_family_max, family), family.max, value)
 
     def _raised_rates(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
         for group in groups:
             if group.max_launching is not None:
                 lifted = self._places(demand, set_group(self.snapshot, replace(group, max_launching=None)))
                 if lifted is not None:
-                    yield new_rate(group, lifted.flying[group.name])
-        if self.snapshot.cluster.max_launching is not None:
+                    value = lifted.flying[group.name]
+                    yield self._raised_least(demand, partial(new_rate, group), group.max_launching, value)
+        cluster = self.snapshot.cluster
+        if cluster.max_launching is not None:
             lifted = self._places(demand, set_cluster(self.snapshot, max_launching=None))
             if lifted is not None:
-                yield new_cluster_rate(self.snapshot.cluster, sum(lifted.flying.values()))
+                value = sum(lifted.flying.values())
+                yield self._raised_least(demand, partial(new_cluster_rate, cluster), cluster.max_launching, value)
 
     def _raised_nodes(self, demand: Demand) -> Iterator[Edit]:
+        cluster = self.snapshot.cluster
         lifted = self._places(demand, set_cluster(self.snapshot, max_nodes=None))
-        if lifted is not None:
-            yield new_nodes(self.snapshot.cluster, lifted.nodes)
+        if lifted is not None and cluster.max_nodes is not None:
+            yield self._raised_least(demand, partial(new_nodes, cluster), cluster.max_nodes, lifted.nodes)
 
     def _raised_budget(self, demand: Demand) -> Iterator[Edit]:
         lifted = self._places(demand, set_cluster(self.snapshot, max_hourly_cost=None))
@@ -313,7 +350,7 @@ class Unblocker:
             yield new_budget(self.snapshot.cluster, lifted.cost)
 
     def _mended_conditions(self, demand: Demand) -> Iterator[Edit]:
-        """Conditions with a value that no group has, and the value that was probably meant."""
+        """Returns conditions with a value that no group has, and the value that was probably meant."""
         everywhere = [group.node_labels() for group in self.snapshot.groups]
         for index, condition in enumerate(demand.where):
             if condition.op not in ("==", "in"):
@@ -327,7 +364,7 @@ class Unblocker:
                 yield with_conditions(demand, where, f"{condition} -> {mended}")
 
     def _all_resumed(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
-        """Every frozen group at once: an operator may have frozen them all with one word."""
+        """Resumes every frozen group at once: an operator may have frozen them all with one command."""
         frozen = self._groups_by_code(waiting).get(Code.FROZEN, [])
         if len(frozen) > 1:
             unblock = self._if_true(demand, tuple(resumed(group) for group in frozen))
@@ -335,18 +372,20 @@ class Unblocker:
                 yield unblock
 
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
-        """Every limit that one group needs, raised at once, if need be beside a change of the demand itself."""
+        """Raises every limit that one group needs at once, if necessary with one change of the demand itself."""
         for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
             hopeless = IMPOSSIBLE if not first else set() if is_smaller(first[0]) else {Code.TOO_SMALL}
             groups = sorted(self.snapshot.groups, key=lambda group: group.name)
             groups = [group for group in groups if waiting.groups[group.name].code not in hopeless]
-            found = [unblock for group in groups if (unblock := self._with_limits_of(demand, first, group)) is not None]
+            tried = [self._limits_of(demand, first, group) for group in groups]
+            found = [(unblock, raised) for raised in tried if (unblock := self._if_raised(demand, first, raised))]
             if found:
-                yield min(found, key=lambda unblock: (unblock.hourly_cost, unblock.change))
+                unblock, raised = min(found, key=lambda one: (one[0].hourly_cost, one[0].change))
+                yield self._lowest(demand, first, raised) or unblock
                 return
 
-    def _with_limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> Unblock | None:
-        """The change with the limits of one group, and those of the cluster, raised as far as it needs them."""
+    def _limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> list[RaisedLimit]:
+        """Returns the limits of one group, and those of the cluster, raised as far as a plan without them needs."""
         free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
         snapshot, family = set_group(self.snapshot, free), self._family_of(group)
         if family is not None:
@@ -355,38 +394,76 @@ class Unblocker:
         for edit in first:
             snapshot = edit.apply(snapshot)
         lifted = self._places(demand, snapshot)
-        return None if lifted is None else self._if_true(demand, (*first, *self._needed(group, lifted)))
+        return [] if lifted is None else list(self._needed(group, lifted))
 
-    def _needed(self, group: Group, lifted: TrialOutcome) -> Iterator[Edit]:
-        """The limits that an outcome without limits goes beyond, each raised just so far."""
+    def _if_raised(self, demand: Demand, first: tuple[Edit, ...], raised: list[RaisedLimit]) -> Unblock | None:
+        return self._if_true(demand, (*first, *(one.edit(one.value) for one in raised))) if raised else None
+
+    def _lowest(self, demand: Demand, first: tuple[Edit, ...], raised: list[RaisedLimit]) -> Unblock | None:
+        """Lowers each limit to the smallest value that still places the demand; None if the what-if plans are used up.
+
+        A plan without limits also places other demand, so its values may be higher than this demand needs.
+        """
+        try:
+            return self._if_raised(demand, first, self._lowered(demand, first, raised))
+        except _Spent:
+            return None
+
+    def _lowered(self, demand: Demand, first: tuple[Edit, ...], raised: list[RaisedLimit]) -> list[RaisedLimit]:
+        for index, limit in enumerate(raised):
+            low, high = limit.now, limit.value
+
+            def outcome(value: int, index: int = index) -> TrialOutcome | None:
+                snapshot = self.snapshot
+                for edit in (*first, *(one.edit(one.value) for one in (*raised[:index], *raised[index + 1 :]))):
+                    snapshot = edit.apply(snapshot)
+                return self._places(demand, raised[index].edit(value).apply(snapshot))
+
+            if limit.of_cost:
+                known = outcome(high)
+                high = high if known is None else max(low, known.cost)
+                low = high
+            if low < 0:
+                continue
+            while low < high:
+                middle = (low + high) // 2
+                if outcome(middle) is None:
+                    low = middle + 1
+                else:
+                    high = middle
+            raised[index] = replace(limit, value=high)
+        return [one for one in raised if one.value != one.now]
+
+    def _needed(self, group: Group, lifted: TrialOutcome) -> Iterator[RaisedLimit]:
+        """Returns the limits that a result without limits exceeds, each raised to the value that it needs."""
         cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
         family = self._family_of(group)
-        if family is not None and self._in_family(family, lifted.counted) > family.max:
-            yield new_family_max(family, self._in_family(family, lifted.counted))
+        if family is not None and (many := self._in_family(family, lifted.counted)) > family.max:
+            yield RaisedLimit(partial(new_family_max, family), family.max, many)
         if lifted.counted[group.name] > group.max and (family is None or group.max < family.max):
-            yield new_max(group, lifted.counted[group.name])
+            yield RaisedLimit(partial(new_max, group), group.max, lifted.counted[group.name])
         if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
-            yield new_rate(group, lifted.flying[group.name])
+            yield RaisedLimit(partial(new_rate, group), group.max_launching, lifted.flying[group.name])
         if group.frozen:
-            yield resumed(group)
+            yield RaisedLimit(lambda _: resumed(group))
         if group.availability.state != "available":
-            yield available(group, self.snapshot.now)
+            yield RaisedLimit(lambda _: available(group, self.snapshot.now))
         if cluster.max_launching is not None and flying > cluster.max_launching:
-            yield new_cluster_rate(cluster, flying)
+            yield RaisedLimit(partial(new_cluster_rate, cluster), cluster.max_launching, flying)
         if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
-            yield new_nodes(cluster, lifted.nodes)
+            yield RaisedLimit(partial(new_nodes, cluster), cluster.max_nodes, lifted.nodes)
         if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
-            yield new_budget(cluster, lifted.cost)
+            yield RaisedLimit(partial(new_budget, cluster), cluster.max_hourly_cost, lifted.cost, of_cost=True)
 
 
 def _more(some: Mapping[str, int], than: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """By how much the counts of one are above those of another, where they are."""
+    """Returns by how much the counts of one are above those of another, where they are."""
     more = ((name, count - than.get(name, 0)) for name, count in some.items())
     return tuple(sorted((name, count) for name, count in more if count > 0))
 
 
 def _different(edits: Iterable[Edit]) -> Iterator[Edit]:
-    """The edits, each only once: two groups may ask for the same toleration."""
+    """Returns each edit once: two groups may need the same toleration."""
     seen = set()
     for edit in edits:
         key = (edit.path, repr(edit.value))

@@ -1,15 +1,16 @@
-"""This module explains why demand waits: the first failing check of each group, and the nearest of them for the
-demand.
+"""This module explains why demand waits: the first failing check of each group, and the nearest of them for the demand.
 
-The checks of a group are made in this order: can a node of it hold the demand at all (resources,
-conditions, taints, the form of a gang), is there headroom (its max, launches in flight, nodes, dollars), can it be had.
-Every sentence carries its numbers, and for an unknown name it suggests the one that was probably meant.
+The checks of a group are made in this order: whether a node of it can hold the demand at all (resources, conditions,
+taints, the form of a gang), whether a limit allows more (its max, launches in flight, nodes, dollars), whether the
+provider has capacity. Every sentence carries its numbers, and for an unknown name it suggests the one that was probably
+meant.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from windlass.core.model.cached import cached_attribute
 from windlass.core.model.conditions import Condition, untolerated
 from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.plan import Waiting
-from windlass.core.model.quantities import format_money, format_needs, format_quantity
+from windlass.core.model.quantities import format_amount, format_money, format_needs, format_quantity
 from windlass.core.model.reasons import IMPOSSIBLE, NEAREST, Code, Reason, nearest_names, plural, seconds
 from windlass.core.model.snapshot import Amounts, Demand, Gang, Group, Seconds, Selector
 from windlass.core.placement.gang_attempt import Tasks, tasks_of
@@ -31,18 +32,19 @@ from windlass.core.plan_draft import PlanDraft
 from .constraints import RuleBlocker
 
 SHOWN_GROUPS = 3
-"""A sentence names so many groups; the table of groups has them all."""
+"""Largest number of groups that a sentence names; the table of groups has them all."""
 
 
 def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
-    """Everything that waits, by id."""
+    """Returns everything that waits, by id."""
     explain, items = Explainer(draft), list[Waiting]()
     since = {d.id: d.since for d in draft.snapshot.demands} if draft.decisions.waiting_shapes else {}
+    now = draft.now
     for shape, count in draft.decisions.waiting_shapes:
         reasons = explain.single(shape.needs, shape.need, shape.selector, shape.rules)
         reason = explain.summary(reasons)
         items += [
-            Waiting(name, left, reason, reasons, _waited(since[name], draft.now))
+            Waiting(name, left, reason, reasons, _waited(since[name], now))
             for name, left in _last_members(shape, count)
         ]
     items += [
@@ -57,16 +59,16 @@ def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
     for demand in draft.decisions.held:
         reason = Reason(Code.UNKNOWN_INPUT if demand.not_understood else Code.NOT_TAKEN, demand.held)
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
-    return tuple(sorted(items, key=lambda item: item.demand))
+    return tuple(sorted(items, key=attrgetter("demand")))
 
 
 def _waited(since: Seconds | None, now: Seconds) -> Seconds | None:
-    """How long a demand has waited, where that is known."""
+    """Returns how long a demand has waited, where that is known."""
     return None if since is None or since >= now else now - since
 
 
 def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
-    """The demands of a shape that wait when ``count`` of its tasks do: members are served in order."""
+    """Returns the demands of a shape that wait when ``count`` of its tasks do: members are served in order."""
     for name, wanted in reversed(shape.members):
         if not count:
             return
@@ -76,7 +78,7 @@ def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
 
 
 def waiting_counts(draft: PlanDraft) -> dict[str, int]:
-    """How many tasks of each demand and request wait."""
+    """Returns how many tasks of each demand and request wait."""
     counts: dict[str, int] = {}
     for shape, count in draft.decisions.waiting_shapes:
         counts.update(_last_members(shape, count))
@@ -86,7 +88,7 @@ def waiting_counts(draft: PlanDraft) -> dict[str, int]:
 
 
 class Explainer:
-    """Answers for one finished draft; what depends on a group alone is worked out once."""
+    """Explains one finished draft; what depends on a group alone is computed once."""
 
     def __init__(self, draft: PlanDraft) -> None:
         self.draft = draft
@@ -95,13 +97,13 @@ class Explainer:
         self._labels = draft.group_table.labels
 
     def summary(self, reasons: Mapping[str, Reason]) -> Reason:
-        """The nearest blocker of any group, with the sentences of the groups that have it."""
+        """Returns the nearest blocker of any group, with the sentences of the groups that have it."""
         if not reasons:
             return Reason(Code.NO_SHAPE_FITS, "there is no group at all")
         codes = {reason.code for reason in reasons.values()}
         nearest = next((code for code in NEAREST if code in codes), Code.GANG_FORMING)
         sentences = [reason.why for _, reason in sorted(reasons.items()) if reason.code == nearest]
-        shown = list(dict.fromkeys(sentences))[:SHOWN_GROUPS]  # groups of a family have one sentence in common
+        shown = list(dict.fromkeys(sentences))[:SHOWN_GROUPS]  # groups of a family share one sentence
         more = sum(one not in shown for one in sentences)
         rest = f"; and {plural(more, 'more group')}" if more > 0 else ""
         code = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
@@ -110,7 +112,7 @@ class Explainer:
     def single(
         self, needs: Amounts, need: Need, selector: Selector, rules: Rules = NO_RULES, *, lost: bool = False
     ) -> dict[str, Reason]:
-        """The blocker of each group for one more task; with ``lost``, groups without one are left out."""
+        """Returns the blocker of each group for one more task; with ``lost``, groups without one are left out."""
         fits = (self.fresh.capacity(need) > 0).tolist()
         allowed = self.draft.eligibility.answers(selector)[0][self.draft.profile_index].tolist()
         blocked = self._rule_blocker(need, selector, rules)
@@ -129,7 +131,7 @@ class Explainer:
         return result
 
     def gang(self, demand: Demand, table: Offers) -> Waiting:
-        """Why a gang, or a request, is not served whole."""
+        """Returns why a gang, or a request, is not served whole."""
         draft = self.draft
         tasks = tasks_of(draft, demand)
         reasons = {group.name: self._gang_in(index, demand, tasks, table) for index, group in enumerate(draft.groups)}
@@ -177,12 +179,13 @@ class Explainer:
         return _no_way(group, next((one.rules for one in part if one.rules.binding), NO_RULES))
 
     def _fits(self, one: GangTasks) -> tuple[Bools, Bools]:
-        """The groups whose nodes are large enough, and those that conditions and taints allow."""
+        """Returns the groups whose nodes are large enough, and those that conditions and taints allow."""
         allowed, _ = self.draft.eligibility.answers(one.selector)
         return self.fresh.capacity(one.need) > 0, allowed[self.draft.profile_index]
 
     def _rule_blocker(self, need: Need, selector: Selector, rules: Rules) -> RuleBlocker | None:
-        """What finds the constraint between tasks that keeps a task out of a group; None: the task has none."""
+        """Returns the finder of the constraint between tasks that keeps a task out of a group; None: the task has
+        none."""
         draft = self.draft
         classes = draft.offers.classes if draft.classes else None
         if classes is None or not (rules.binding or rules.classes):
@@ -198,7 +201,7 @@ class Explainer:
         return [f"{format_money(group.price or 0)}/h" for group in self.draft.groups]
 
     def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
-        """Where no group alone is stopped by a limit: the limits that a mix of groups would break, by group."""
+        """Where no limit blocks a single group: returns the limits that a mix of groups would break, by group."""
         draft = self.draft
         ledger, bought = draft.ledger, len(draft.purchases)
         checkpoint = draft.checkpoint(*dict.fromkeys((table, draft.offers)))
@@ -218,7 +221,7 @@ class Explainer:
         return found
 
     def _slices_alone(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> int:
-        """New slices of this group alone that the gang would need beside what is offered without buying."""
+        """Returns the new slices of this group alone that the gang would need besides existing room."""
         draft, group = self.draft, self.draft.groups[index]
         if demand.gang == Gang.SAME_NODE:
             return 1
@@ -239,7 +242,7 @@ class Explainer:
         return max(1, self._filled(index, [one.need for one in tasks], left))
 
     def _filled(self, index: int, needs: Sequence[Need], counts: Sequence[int]) -> int:
-        """Slices of one group that hold so many tasks, packed hardest first, with every limit lifted."""
+        """Returns how many slices of one group hold these tasks, packed hardest first, without limits."""
         left, slices = list(counts), 0
         while any(left):
             room = Room.fresh(
@@ -299,7 +302,7 @@ def _did_you_mean(names: Sequence[str]) -> str:
 
 
 def too_small(group: Group, needs: Amounts) -> Reason:
-    """Which resource a node of the group has too little of."""
+    """Says which resource a node of the group has too little of."""
     have = dict(group.resources)
     for name, amount in needs:
         if amount > have.get(name, 0):
@@ -308,7 +311,7 @@ def too_small(group: Group, needs: Amounts) -> Reason:
                 if name in have
                 else f"{group.name} has none"
             )
-            return Reason(Code.TOO_SMALL, f"needs {format_quantity(amount, name)} {name}, {has}")
+            return Reason(Code.TOO_SMALL, f"needs {format_amount(amount, name)}, {has}")
     return Reason(Code.TOO_SMALL, f"needs {format_needs(needs)}, which a node of {group.name} cannot hold")
 
 

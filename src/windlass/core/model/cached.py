@@ -1,4 +1,4 @@
-"""``cached_attribute``: an attribute that is computed when it is first read, and then kept.
+"""``cached_attribute`` is an attribute that is computed when it is first read, and then kept.
 
 It works like ``functools.cached_property`` at half the cost: it takes no lock, and the value is stored next to the
 other attributes of the object, which therefore needs no dictionary of its own. Two threads that read it at the same
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class cached_attribute(Generic[T]):  # noqa: N801 - reads as a decorator
-    """Marks a method without arguments as such an attribute."""
+    """Marks a method without arguments as a cached attribute."""
 
     def __init__(self, work: Callable[[Any], T]) -> None:
         self._work = work
@@ -33,5 +33,5 @@ class cached_attribute(Generic[T]):  # noqa: N801 - reads as a decorator
         if instance is None:
             return self
         value = self._work(instance)
-        object.__setattr__(instance, self._name, value)  # also where the object is frozen to everybody else
+        object.__setattr__(instance, self._name, value)  # the object may be frozen
         return value

@@ -1,7 +1,7 @@
 """This module defines where demand may go: conditions on labels, preferences, taints and tolerations.
 
-A condition is one line of text (``zone in (us-1a, us-1b)``), read once, checked often. A missing label passes ``!=``,
-``not in`` and ``absent`` only. Taints work as in Kubernetes.
+A condition is one line of text (``zone in (us-1a, us-1b)``), parsed once and evaluated often. A missing label passes
+only ``!=``, ``not in`` and ``absent``. Taints work as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COMPARE = re.compile(r"(?P<key>[^\s=!<>]+)\s*(?P<op>==|!=|>=|<=|>|<)\s*(?P<valu
 
 
 class BadCondition(ValueError):
-    """The text is no condition; the message says what one looks like."""
+    """The text is not a condition; the message says what one looks like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """``gpu-model == A100`` and its kin; ``BadCondition`` with the remedy for anything else."""
+    """Parses ``gpu-model == A100`` and similar text; raises ``BadCondition`` with the remedy for anything else."""
     text = text.strip()
     if found := _LIST.fullmatch(text):
         values = tuple(_unquoted(part) for part in found["values"].split(",") if part.strip())
@@ -121,7 +121,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What a demand puts up with; an empty key with ``Exists`` tolerates everything, an empty effect every effect."""
+    """A toleration of a demand. An empty key with ``Exists`` tolerates everything, an empty effect every effect."""
 
     key: str = ""
     operator: Literal["Equal", "Exists"] = "Equal"
@@ -137,7 +137,7 @@ class Toleration:
 
 
 def untolerated(taints: Iterable[Taint], tolerates: Iterable[Toleration]) -> tuple[Taint, ...]:
-    """The taints that nothing in ``tolerates`` puts up with, hard ones first."""
+    """Returns the taints that nothing in ``tolerates`` tolerates, hard ones first."""
     tolerates = tuple(tolerates)
     found = [taint for taint in taints if not any(one.tolerates(taint) for one in tolerates)]
     return tuple(sorted(found, key=lambda taint: taint.effect == "PreferNoSchedule"))

@@ -1,11 +1,11 @@
-"""This module defines constraints between tasks: the classes of a task, and what it asks of the tasks around it.
+"""This module defines constraints between tasks: the classes of a task, and its restrictions on tasks around it.
 
-A task carries classes. A domain is one node, one slice, or all nodes with the same value of a label; a node without
-that label is in no domain of it. The three constraints look at how many tasks of a class a domain holds:
+A domain is one node, one slice, or all nodes with the same value of a label; a node without that label is in no domain
+of it. The three constraints count the tasks of a class in a domain:
 
-- ``Apart``: at most so many tasks of a class in the domain. It binds both ways.
-- ``Spread``: not many more tasks of a class in the domain than in the eligible domain that holds the fewest.
-- ``Together``: only in a domain that holds a task of a class already; the first task of that class may go anywhere.
+- ``Apart``: at most a given number of tasks of a class in the domain. It applies in both directions.
+- ``Spread``: at most a given number more tasks of a class than in the eligible domain that holds the fewest.
+- ``Together``: only in a domain that already holds a task of a class; the first task of that class may go anywhere.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Spread:
     max_skew: int = 1
     min_domains: int = 1
     """With fewer eligible domains than this, the smallest count is taken as 0."""
+    elsewhere: tuple[tuple[str, int], ...] = ()
+    """Eligible domains on machines that no group owns, and how many tasks of the class each holds there."""
 
     def __str__(self) -> str:
         return f"{self.of} spread over {self.over} with a skew of at most {self.max_skew}"
@@ -58,7 +60,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All constraints of one task, and the classes that it counts as."""
+    """All constraints of one task, and its classes."""
 
     classes: tuple[str, ...] = ()
     apart: tuple[Apart, ...] = ()
@@ -71,7 +73,7 @@ class Rules:
         return bool(self.apart or self.spread or self.together)
 
     def plus(self, other: Rules) -> Rules:
-        """Both sets of constraints at once."""
+        """Returns both sets of constraints together."""
         if not (other.classes or other.binding):
             return self
         return Rules(
@@ -82,7 +84,7 @@ class Rules:
         )
 
     def named(self) -> set[str]:
-        """The classes that its constraints ask about."""
+        """Returns the classes that its constraints name."""
         return {
             *(rule.class_ for rule in self.apart),
             *(rule.of for rule in self.spread),
@@ -90,7 +92,7 @@ class Rules:
         }
 
     def domains(self) -> set[str]:
-        """The kinds of domains that its constraints ask about: label keys, ``node`` and ``slice``."""
+        """Returns the kinds of domains that its constraints name: label keys, ``node`` and ``slice``."""
         return {
             *(rule.by for rule in self.apart),
             *(rule.over for rule in self.spread),

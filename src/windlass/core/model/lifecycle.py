@@ -1,8 +1,8 @@
 """The lifecycle of a slice is one table; every other set of states is derived from it.
 
 Each state says whether it takes demand, is in flight, costs money, how long it may last and what happens then. Each
-legal transition names its cause. There is no edge from READY to TERMINATING: a slice that may hold work is cordoned
-and drained first, always. Which states count as live, in flight or costly is computed from the table, never listed a
+legal transition names its cause. There is no transition from READY to TERMINATING: a slice that may hold work is always
+cordoned and drained first. Which states count as live, in flight or costly is computed from the table, never listed a
 second time.
 """
 
@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 
 class State(StrEnum):
-    """Where a slice is in its life. The order is the order of a life without trouble, then the troubles."""
+    """The state of a slice. The order is that of a life without failures, then the failures."""
 
-    __hash__ = str.__hash__  # that of an enum is ten times as slow, and not that of the equal text
+    __hash__ = str.__hash__  # the hash of an enum is ten times as slow, and differs from that of the equal text
 
     QUEUED = "queued"
     REQUESTING = "requesting"
@@ -37,20 +37,20 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """What holds while a slice is in one state."""
+    """The properties of one state."""
 
     meaning: str
     takes_demand: Literal["yes", "by uncordon", "no"] = "no"
     in_flight: bool = False
     costs: bool = False
     limit: float | None = None
-    """Seconds that it may last by default; None: no limit."""
+    """Seconds that the state may last by default; None: no limit."""
     limit_setting: str = ""
     """The setting of the policy that replaces the default; empty: there is none."""
     after_limit: State | None = None
-    """Where it goes when the limit has passed."""
+    """The next state when the limit has passed."""
     ray: str | None = None
-    """The name that users of Ray know, where there is one."""
+    """The name that Ray uses for the state, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,33 +163,33 @@ TRANSITIONS: Final = (
     Transition(State.INITIALIZING, State.TERMINATING, "cancelled: nothing needs it"),
     Transition(State.READY, State.CORDONED, "chosen for release: no new work from here on"),
     Transition(State.READY, State.LOST, "a host is gone or dead without our asking"),
-    Transition(State.CORDONED, State.DRAINING, "the workload acknowledged the current epoch"),
+    Transition(State.CORDONED, State.DRAINING, "the workload acknowledged the current cordon"),
     Transition(State.CORDONED, State.READY, "wanted again, or not acknowledged within the limit"),
     Transition(State.CORDONED, State.LOST, "a host is gone or dead without our asking"),
-    Transition(State.DRAINING, State.TERMINATING, "acknowledged empty under the current epoch"),
+    Transition(State.DRAINING, State.TERMINATING, "acknowledged empty under the current cordon"),
     Transition(State.DRAINING, State.READY, "wanted again, or not empty within the drain limit"),
     Transition(State.DRAINING, State.LOST, "a host is gone or dead without our asking"),
-    Transition(State.LAUNCH_TIMEOUT, State.TERMINATING, "at once: what may still come up is ended"),
+    Transition(State.LAUNCH_TIMEOUT, State.TERMINATING, "at once: a machine that still starts is ended"),
     Transition(State.INIT_FAILED, State.TERMINATING, "at once"),
     Transition(State.LOST, State.TERMINATING, "its remains are ended until confirmed gone"),
     Transition(State.LOST, State.TERMINATED, "confirmed gone by the provider's list"),
     Transition(State.LOST, State.READY, "it came back with its work: a network blip"),
     Transition(State.TERMINATING, State.TERMINATED, "confirmed gone by the provider's list"),
     Transition(State.TERMINATING, State.TERMINATE_FAILED, "not gone within the limit, or the provider refused"),
-    Transition(State.TERMINATE_FAILED, State.TERMINATING, "tried again, for ever, with an alarm"),
+    Transition(State.TERMINATE_FAILED, State.TERMINATING, "retried without a limit, with an alarm"),
     Transition(State.TERMINATE_FAILED, State.TERMINATED, "confirmed gone by the provider's list"),
 )
 
 LEGAL: Final = frozenset((edge.source, edge.target) for edge in TRANSITIONS)
 ENDED: Final = frozenset(State) - {edge.source for edge in TRANSITIONS}
-"""Confirmed gone: counts for nothing any more."""
+"""Confirmed gone: it no longer counts for anything."""
 IN_FLIGHT: Final = frozenset(state for state, facts in TABLE.items() if facts.in_flight)
 OFFERING: Final = frozenset(state for state, facts in TABLE.items() if facts.takes_demand == "yes")
 """In flight or ready: what counts as a slice of its group for ``min`` and ``spare``."""
 RECALLABLE: Final = frozenset(state for state, facts in TABLE.items() if facts.takes_demand == "by uncordon")
-"""On the way out, but an uncordon brings it back."""
+"""Being released, but an uncordon brings it back."""
 ENDING: Final = frozenset(State) - OFFERING - RECALLABLE
-"""Offers nothing and never will again."""
+"""Offers no room, and never will again."""
 COSTLY: Final = frozenset(state for state, facts in TABLE.items() if facts.costs)
 COUNTED: Final = frozenset(State) - ENDED
 """What limits count: from QUEUED until confirmed gone."""
@@ -199,12 +199,12 @@ PROGRESS: Final = tuple(state for state in reversed(State) if state in IN_FLIGHT
 
 
 def is_legal(source: State, target: State) -> bool:
-    """Whether a slice may go from one state to the other."""
+    """Whether a slice may change from one state to the other."""
     return (source, target) in LEGAL
 
 
 def reachable(source: State) -> frozenset[State]:
-    """Every state that a slice in ``source`` can still come to."""
+    """Returns every state that a slice in ``source`` can still reach."""
     found: set[State] = set()
     border = [source]
     while border:

@@ -1,8 +1,8 @@
 """A Plan lists what to do about a snapshot, and why, item by item.
 
-Plain data. Equal launches are one ``Launch`` with a count, equal tasks one shape with a count; the lists that name
-every single slice and demand (``placements``, ``keep``) and the ways out of waiting (``unblocks``) are worked out when
-they are read.
+It is plain data. Equal launches are one ``Launch`` with a count, equal tasks one shape with a count. The lists that
+name every single slice and demand (``placements``, ``keep``) and the suggestions for waiting demand (``unblocks``) are
+computed when they are read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SCHEMA = "windlass.plan/v1"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens to one slice of the snapshot, or that it stays."""
+    """One change of a slice of the snapshot, or the reason why it stays."""
 
     slice: str
     reason: Reason
     until: Seconds | None = None
-    """For a mark: when the slice is due for release."""
+    """For a mark: the time of release."""
     gang: str = ""
-    """The gang that the slice is held for, if it is."""
+    """The gang for which the slice is held, if any."""
 
     def to_dict(self) -> dict[str, Any]:
         until = {} if self.until is None else {"until": self.until}
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``count`` new slices of one group, named ``new:GROUP:first`` and on, bought for one reason."""
+    """``count`` new slices of one group, named ``new:GROUP:first`` and following, bought for one reason."""
 
     group: str
     first: int
@@ -75,7 +75,7 @@ class Placement:
     count: int
     on: str
     bundle: int | None = None
-    """Of a gang: which of its bundles they are, by its place in the list."""
+    """The bundle of a gang, by its index in the list."""
 
     def to_dict(self) -> dict[str, Any]:
         bundle = {} if self.bundle is None else {"bundle": self.bundle}
@@ -84,18 +84,18 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Unblock:
-    """One change with which the demand would be placed; true at the time of the plan."""
+    """One change with which the demand would be placed, at the time of the plan."""
 
     change: str
     """For people: ``max of a100 8 -> 9``."""
     set: tuple[tuple[tuple[str, ...], Any], ...]
-    """The same for machines: places in the scenario file and their new values."""
+    """The same for programs: paths in the scenario file and their new values."""
     hourly_cost: int
-    """Nanodollars per hour that it would cost more."""
+    """Nanodollars per hour that it would add."""
     buys: tuple[tuple[str, int], ...] = ()
     """Slices that it would add, by group."""
     places: tuple[tuple[str, int], ...] = ()
-    """Tasks that it would place, by demand: what it costs is for all of them."""
+    """Tasks that it would place, by demand: its cost is for all of them."""
 
     def to_dict(self) -> dict[str, Any]:
         settings = [{"path": list(path), "value": value} for path, value in self.set]
@@ -104,18 +104,18 @@ class Unblock:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Tasks of a demand (or a standing request) that find no place, and the blocker in each group."""
+    """Tasks of a demand (or a standing request) that cannot be placed, and the blocker in each group."""
 
     demand: str
     count: int
     reason: Reason
     groups: Mapping[str, Reason]
     waited: Seconds | None = None
-    """For how long it has waited, where that is known."""
+    """How long it has waited, where that is known."""
 
     @property
     def why(self) -> str:
-        """The sentence for people: how long it has waited, and the reason."""
+        """Returns the sentence for people: how long it has waited, and the reason."""
         return self.reason.why if self.waited is None else f"waits {seconds(self.waited)}: {self.reason.why}"
 
 
@@ -129,8 +129,11 @@ class HourlyCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer. Every slice of the snapshot is in exactly one of cancel, drain, uncordon, mark, unmark, keep; every
-    task of every demand is exactly once in ``placements`` or ``waiting``."""
+    """The answer of the planner.
+
+    Every slice of the snapshot is in exactly one of cancel, drain, uncordon, mark, unmark, keep; every task of every
+    demand is exactly once in ``placements`` or ``waiting``.
+    """
 
     now: Seconds
     strategy: Choose
@@ -141,7 +144,7 @@ class Plan:
     mark: tuple[Change, ...]
     unmark: tuple[Change, ...]
     stays: tuple[Change, ...]
-    """Why slices stay that could have gone: those of ``keep`` that are not simply ready and busy."""
+    """Reasons of slices in ``keep`` that are not simply ready and busy."""
     waiting: tuple[Waiting, ...]
     hourly_cost: HourlyCost
     mistakes: tuple[str, ...]
@@ -151,11 +154,16 @@ class Plan:
 
     @cached_attribute
     def launch(self) -> dict[str, int]:
-        """Slices to launch, by group."""
+        """Returns the slices to launch, by group."""
         counts: dict[str, int] = {}
         for item in self.launches:
             counts[item.group] = counts.get(item.group, 0) + item.count
         return dict(sorted(counts.items()))
+
+    @cached_attribute
+    def group_of_new(self) -> dict[str, str]:
+        """Returns the group of each slice to launch, by its name in the placements."""
+        return {name: item.group for item in self.launches for name in item.names()}
 
     @cached_attribute
     def keep(self) -> tuple[Change, ...]:
@@ -164,16 +172,16 @@ class Plan:
 
     @cached_attribute
     def placements(self) -> tuple[Placement, ...]:
-        """Where each demand goes, by demand and target."""
+        """The placements, by demand and target."""
         return self._placements()
 
     @cached_attribute
     def unblocks(self) -> Mapping[str, tuple[Unblock, ...]]:
-        """For each demand that waits: single changes that would place it, the smallest first."""
+        """For each demand that waits: changes that would place it, the smallest first."""
         return self._unblocks()
 
     def __eq__(self, other: object) -> bool:
-        """Whether two plans do the same to every slice, for the same reasons."""
+        """Whether two plans make the same changes to every slice, for the same reasons."""
         if not isinstance(other, Plan):
             return NotImplemented
         return self._compared() == other._compared()
@@ -183,11 +191,11 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether the plan changes anything."""
         return bool(self.launches or self.cancel or self.drain or self.uncordon or self.mark or self.unmark)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer of ``windlass plan --json``."""
+        """Returns the answer of ``windlass plan --json``."""
         return {
             "schema": SCHEMA,
             "now": self.now,

@@ -1,8 +1,8 @@
 """This module represents amounts of resources as whole numbers, and money as whole nanodollars.
 
-No float ever decides whether something fits or whether a ceiling is reached: an amount is held in thousandths
-(bytes for ``memory`` and ``disk``), a price in billionths of a dollar per hour. Text is turned into these numbers once,
-at the edge, and back into text once, in a sentence for people.
+No float decides whether something fits or whether a limit is reached: an amount is held in thousandths (bytes for
+``memory`` and ``disk``), a price in billionths of a dollar per hour. Input text is converted once, and numbers are
+converted back to text only in messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BYTES: Final = frozenset({"memory", "disk"})
 """Resources counted in bytes; everything else is counted in thousandths."""
 
 ACCELERATORS: Final = ("gpu", "tpu")
-"""Resources that are devices: a need below one is a share of ONE device, from one on it is whole devices."""
+"""Resources that are devices: a need below one is a share of ONE device, a need of one or more is whole devices."""
 
 DEVICE: Final = 1000
 """One whole device, in thousandths."""
@@ -27,6 +27,7 @@ NANO: Final = 10**9
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_ONE_OF_MANY = re.compile(r"^1 (pod|slot|device|share|partition|set)s\b")
 _TEXT = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(m|k|M|G|T|Ki|Mi|Gi|Ti)?", re.ASCII)
 
 
@@ -35,7 +36,7 @@ class BadQuantity(ValueError):
 
 
 def parse_quantity(value: object, resource: str) -> int:
-    """The amount as a whole number of the resource's unit; ``BadQuantity`` says why it is none."""
+    """Parses the amount as a whole number of the resource's unit; raises ``BadQuantity`` with the cause."""
     number = _number(value)
     unit = 1 if resource in BYTES else 1000
     if number < 0:
@@ -43,7 +44,7 @@ def parse_quantity(value: object, resource: str) -> int:
     amount = number * unit
     if amount > LARGEST:
         raise BadQuantity(f"is too large: {value}")
-    # A third of a device is 333 thousandths, so that three of them share one; but something is never nothing.
+    # A third of a device is 333 thousandths, so that three of them share one; an amount above 0 is never rounded to 0.
     return max(int(amount.to_integral_value()), 1 if amount else 0)
 
 
@@ -71,7 +72,7 @@ def _shown(value: object) -> str:
 
 
 def format_quantity(amount: int, resource: str) -> str:
-    """The amount as a person would write it: ``4``, ``0.5``, ``128Gi``."""
+    """Formats the amount as a person would write it: ``4``, ``0.5``, ``128Gi``."""
     if resource in BYTES:
         for suffix in ("Ti", "Gi", "Mi", "Ki"):
             if amount and amount % _BINARY[suffix] == 0:
@@ -87,19 +88,29 @@ def format_quantity(amount: int, resource: str) -> str:
 
 
 def exact_quantity(amount: int, resource: str) -> str:
-    """Return the amount as text that parses to the same number, as short as ``format_quantity`` where that is."""
+    """Formats the amount as text that parses to the same number, as short as ``format_quantity`` where possible."""
     text = format_quantity(amount, resource)
     return str(amount) if resource in BYTES and "." in text else text
 
 
+def format_amount(amount: int, resource: str) -> str:
+    """Formats the amount with the name of its resource: ``16Gi memory``, ``1 pod``, ``2 devices of h100``."""
+    return singular(f"{format_quantity(amount, resource)} {resource}")
+
+
+def singular(text: str) -> str:
+    """Writes the name of a resource in the singular after the amount 1: ``1 pods`` becomes ``1 pod``."""
+    return _ONE_OF_MANY.sub(r"1 \1", text)
+
+
 def format_needs(needs: dict[str, int] | tuple[tuple[str, int], ...]) -> str:
-    """``4 cpu, 16Gi memory``; ``nothing`` for a need of nothing."""
+    """Formats needs as ``4 cpu, 16Gi memory``; ``nothing`` for a need of nothing."""
     pairs = needs.items() if isinstance(needs, dict) else needs
-    return ", ".join(f"{format_quantity(amount, name)} {name}" for name, amount in pairs) or "nothing"
+    return ", ".join(format_amount(amount, name) for name, amount in pairs) or "nothing"
 
 
 def parse_money(value: object) -> int:
-    """Dollars as whole nanodollars; ``BadQuantity`` says why the value is no sum of money."""
+    """Parses dollars as whole nanodollars; raises ``BadQuantity`` with the cause."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise BadQuantity(f"must be dollars per hour such as 1.25, is {_shown(value)}")
     try:
@@ -116,11 +127,11 @@ def parse_money(value: object) -> int:
 
 
 def dollars(nanodollars: int) -> float:
-    """For people and JSON only: the sum as a float of dollars."""
+    """Converts money to a float of dollars, for people and JSON only."""
     return nanodollars / NANO
 
 
 def format_money(nanodollars: int) -> str:
-    """``$12.00``; cents are enough unless the price is a fraction of one."""
+    """Formats money as ``$12.00``; a price below one cent keeps more digits."""
     value = nanodollars / NANO
     return f"${value:,.2f}" if value == 0 or abs(value) >= 0.1 else f"${value:.4f}"

@@ -1,23 +1,24 @@
-"""This module defines the reason codes, one vocabulary for the command line, the API, logs and events, and the type
-Reason.
+"""This module defines the reason codes, which the command line, the API, logs and events share, and the type Reason.
 
 A code never changes its meaning. A ``Reason`` is a code and a sentence with the numbers in it. Which codes may answer
-which question is data here, so that a test can check that a plan never answers with a word from another question.
+which question is data here, so that a test can check every answer of a plan.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from .cached import cached_attribute
 
 
 class Code(StrEnum):
     """Every reason code."""
 
-    __hash__ = str.__hash__  # that of an enum is ten times as slow, and not that of the equal text
+    __hash__ = str.__hash__  # the hash of an enum is ten times as slow, and differs from that of the equal text
 
     # Demand
     DEMAND = "DEMAND"
@@ -126,16 +127,16 @@ NEAREST: Final = (
     Code.NO_LABEL_MATCH,
     Code.TOO_SMALL,
 )
-"""Blockers of groups, the nearest to being lifted first: a demand waits with the first that any group has.
+"""Blockers of groups, the nearest to being removed first: a demand waits with the first that any group has.
 
-What an operator has frozen is one word away, so it comes before what only time or the provider can lift.
+A frozen group needs only one command of its operator, so it comes before what only time or the provider can change.
 """
 
 TRANSIENT: Final = frozenset({Code.RATE_LIMITED, Code.BACKOFF, Code.STOCKOUT, Code.QUOTA})
-"""Blockers that end with time; what is frozen waits for its operator."""
+"""Blockers that end with time. A frozen group does not: it waits for its operator."""
 
 IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
-"""Blockers that hold even on an empty cluster with every limit lifted."""
+"""Blockers that hold even on an empty cluster without limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +147,46 @@ class Reason:
     why: str
 
 
+class ComputedReasons(Mapping[str, Reason]):
+    """Reasons by group that are computed when they are first read: with hundreds of groups most are never read."""
+
+    def __init__(self, compute: Callable[[], Mapping[str, Reason]]) -> None:
+        self._compute = compute
+
+    @cached_attribute
+    def _reasons(self) -> Mapping[str, Reason]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> Reason:
+        return self._reasons[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reasons)
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant, if one is near enough."""
+    """Returns the known name that was probably meant, if one is similar enough."""
     return next(iter(nearest_names(name, known)), None)
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """Known names that may have been meant, the nearest first."""
+    """Returns known names that may have been meant, the most similar first."""
     return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 slice``, ``3 slices``."""
+    """Formats ``1 slice``, ``3 slices``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def seconds(amount: float) -> str:
-    """A span as people say it: ``45 s``, ``6 min``, ``2 h 5 min``; short spans keep their seconds."""
+    """Formats a duration: ``45 s``, ``6 min``, ``2 h 5 min``; short ones keep their seconds."""
     if amount < 300:
         return f"{round(amount, 0 if amount >= 10 else 1 if amount >= 1 else 3):g} s"
     minutes = int(amount // 60)

@@ -1,13 +1,13 @@
 """A Snapshot holds everything that is known at one instant, as frozen types.
 
-A ``Snapshot`` is everything a plan depends on, the time included. Amounts are whole numbers (``quantities``), held as
-sorted pairs, so that equal needs are equal values. Nothing here computes a decision.
+It is everything that a plan depends on, the time included. Amounts are whole numbers (``quantities``), held as sorted
+pairs, so that equal needs are equal values. Nothing here decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fractions import Fraction
 from operator import attrgetter
@@ -27,7 +27,7 @@ Selector = tuple[tuple[Condition, ...], tuple[Condition, ...], tuple[Toleration,
 
 
 def selector_of(demand: Demand, bundle: Bundle | None = None) -> Selector:
-    """Where the tasks of a demand may go; those of a bundle with conditions of its own by both."""
+    """Returns where the tasks of a demand may go; a bundle with conditions of its own must meet both."""
     any_of = (demand.any_of,) if demand.any_of else ()
     if bundle is None or not bundle.selective:
         return demand.where, demand.prefer, demand.tolerates, any_of
@@ -40,9 +40,11 @@ def selector_of(demand: Demand, bundle: Bundle | None = None) -> Selector:
 
 
 def rules_of(demand: Demand, bundle: Bundle | None = None) -> Rules:
-    """The constraints of the tasks of a demand; those of a bundle with constraints of its own, both."""
+    """Returns the constraints of the tasks of a demand; a bundle with constraints of its own must obey both."""
     rules = demand.rules
-    return rules if bundle is None else rules.plus(bundle.rules)
+    if bundle is None or (own := bundle.rules) is NO_RULES:
+        return rules
+    return rules.plus(own)
 
 
 Amounts = tuple[tuple[str, int], ...]
@@ -54,12 +56,12 @@ Choose = Literal["best-fit", "rank", "cheapest"]
 
 
 def amounts(values: Mapping[str, int]) -> Amounts:
-    """Amounts in their one canonical form."""
+    """Returns amounts in canonical form."""
     return tuple(sorted(values.items()))
 
 
 class FrozenDict(dict[str, str]):
-    """A mapping that cannot be changed: a snapshot stays what it was when it was made."""
+    """An immutable mapping, so that a snapshot cannot change."""
 
     __slots__ = ()
 
@@ -76,7 +78,7 @@ NO_LABELS: Final = FrozenDict()
 
 
 class Gang(StrEnum):
-    """How the members of a gang must lie to each other."""
+    """How the members of a gang must be placed relative to each other."""
 
     ANY = "any"
     SAME_NODE = "same-node"
@@ -114,7 +116,7 @@ class ScaleDown:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """What is believed about the provider's stock of a group."""
+    """The known state of the provider's capacity for a group."""
 
     state: Literal["available", "backoff", "quota_exceeded"] = "available"
     until: Seconds | None = None
@@ -145,20 +147,20 @@ class Group:
     availability: Availability = Availability()
     protected: frozenset[str] = frozenset()
     boot_seconds: Seconds = 300
-    """What a new slice costs before it is of use; consolidation counts it."""
+    """Seconds until a new slice can take work; consolidation counts their cost."""
     frozen: bool = False
-    """By an operator's order nothing is launched in it and nothing of it is released, until it is resumed."""
+    """An operator has frozen it: nothing is launched in it and nothing of it is released, until it is resumed."""
     family: str = ""
     """The family whose limits hold over this group and others together; empty: none."""
     fallback: bool = False
-    """Whether it is bought only where no other group of its family can be had."""
+    """Whether it is bought only where no other group of its family is available."""
 
     def __post_init__(self) -> None:
         if type(self.labels) is not FrozenDict:
             object.__setattr__(self, "labels", FrozenDict(self.labels))
 
     def node_labels(self) -> dict[str, str]:
-        """What its nodes will carry; ``preemptible`` is a label like any other."""
+        """The labels of its nodes; ``preemptible`` is one of them."""
         return {"preemptible": "true" if self.preemptible else "false", **self.labels}
 
 
@@ -185,7 +187,7 @@ class Node:
 
 
 def idle_since(nodes: Iterable[Node], default: Seconds) -> Seconds:
-    """The idle clock: when the last of the nodes became idle; ``default`` for a node that does not say."""
+    """Returns when the last of the nodes became idle; ``default`` for a node without a time."""
     return max([default if node.idle_since is None else node.idle_since for node in nodes], default=default)
 
 
@@ -195,8 +197,11 @@ _HEALTHY: Final = attrgetter("healthy")
 
 @dataclass(frozen=True)
 class Slice:
-    """The unit that is bought and released: one node, or several hosts that live and die together. A loop hands in the
-    same slice again while nothing about it changes, so what follows from it alone is worked out once."""
+    """The unit that is bought and released: one node, or several hosts that live and die together.
+
+    A controller passes the same object again while nothing about a slice changes, so values that follow from it alone
+    are computed once.
+    """
 
     id: str
     group: str
@@ -205,17 +210,19 @@ class Slice:
     marked_until: Seconds | None = None
     nodes: tuple[Node, ...] = ()
     hosts: int = 0
-    """How many it has, joined or not; 0: not known. Set for a slice whose group is gone; for the others the group has
-    it."""
+    """Number of its hosts, joined or not; 0: not known.
+
+    Set for a slice whose group is gone; otherwise the group has it.
+    """
     price: int = 0
     """Nanodollars per hour, likewise."""
     final: bool = False
     """Its workload cannot take the cordon, drain or mark back: it offers nothing and is about to end, but counts for
-    the limits until it is."""
+    the limits until it is gone."""
 
     @property
     def taken_nodes(self) -> int:
-        """How many nodes it counts for if its group is gone."""
+        """Returns how many nodes it counts for if its group is gone."""
         return max(self.hosts, len(self.nodes), 1)
 
     @cached_attribute
@@ -253,11 +260,11 @@ class Slice:
 
     @cached_attribute
     def loads(self) -> tuple[Amounts, ...]:
-        """What each of these uses."""
+        """The use of each of these nodes."""
         return tuple([node.used for node in self.offering_nodes])
 
     def idle_since(self, now: Seconds) -> Seconds:
-        """Since when nothing runs on any of its nodes (meaningless while one is busy)."""
+        """The time since which nothing runs on any of its nodes (undefined while one is busy)."""
         return idle_since(self.nodes, now if self.since is None else self.since)
 
 
@@ -268,7 +275,7 @@ class Bundle:
     needs: Amounts
     count: int = 1
     where: tuple[Condition, ...] = ()
-    """These and the following hold for this bundle, beside those of its demand."""
+    """This and the following keys hold for this bundle, in addition to those of its demand."""
     prefer: tuple[Condition, ...] = ()
     tolerates: tuple[Toleration, ...] = ()
     any_of: Alternatives = ()
@@ -291,7 +298,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Demand:
-    """Work with no place to run yet. Without ``gang`` its tasks are independent; with it, all start or none."""
+    """Work that is not placed yet. Without ``gang`` its tasks are independent; with it, all start or none."""
 
     id: str
     bundles: tuple[Bundle, ...]
@@ -303,13 +310,16 @@ class Demand:
     since: Seconds | None = None
     deadline: Seconds | None = None
     held: str = ""
-    """Why no machine would help, according to its workload: nothing is placed or bought for it. Empty: one would."""
+    """Why no machine would help, as its workload says: nothing is placed or bought for it.
+
+    Empty: a machine would help.
+    """
     not_understood: bool = False
-    """Whether ``held`` says what the workload does not understand about it."""
+    """Whether ``held`` names something about it that the workload does not understand."""
     any_of: Alternatives = ()
     """At least one of these lists of conditions holds; an earlier one is preferred to a later one."""
     classes: tuple[str, ...] = ()
-    """What its tasks count as, sorted."""
+    """The classes of its tasks, sorted."""
     apart: tuple[Apart, ...] = ()
     spread: tuple[Spread, ...] = ()
     together: tuple[Together, ...] = ()
@@ -321,13 +331,30 @@ class Demand:
             return NO_RULES
         return Rules(self.classes, self.apart, self.spread, self.together)
 
+    def like(self, name: str, bundles: tuple[Bundle, ...], since: Seconds | None) -> Demand:
+        """Returns this demand with another id, other tasks and another time.
+
+        It costs a quarter of the constructor, because a field without a value of its own has the default of the class.
+        """
+        made = object.__new__(Demand)
+        for key, value in (("id", name), ("bundles", bundles), ("since", since), *self._given):
+            object.__setattr__(made, key, value)
+        return made
+
+    @cached_attribute
+    def _given(self) -> tuple[tuple[str, object], ...]:
+        """The fields that differ from their defaults, without those that ``like`` replaces."""
+        own = ("id", "bundles", "since")
+        given = [(one.name, getattr(self, one.name), one.default) for one in fields(self) if one.name not in own]
+        return tuple((name, value) for name, value, default in given if value != default)
+
     @cached_attribute
     def count(self) -> int:
         return sum([bundle.count for bundle in self.bundles])
 
     @cached_attribute
     def mistake(self) -> str | None:
-        """Why no machine could ever run it; a loop that reads such a record goes on without it."""
+        """Why no machine could ever run it; a controller ignores such a record and goes on."""
         for bundle in self.bundles:
             for name, amount in bundle.needs:
                 if amount < 0:
@@ -349,12 +376,12 @@ class Family:
     min: int = 0
     spare: int = 0
     section: Literal["families", "groups"] = "families"
-    """The section of the file where these limits stand."""
+    """The section of the file that has these limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Limits and ways that hold over all groups."""
+    """Limits and settings over all groups."""
 
     max_nodes: int | None = None
     max_hourly_cost: int | None = None
@@ -363,17 +390,17 @@ class Cluster:
     choose: Choose | None = None
     """None: ``cheapest`` if every group has a price, else ``best-fit``."""
     effort: int = 1
-    """How many rounds of work ``cheapest`` puts into a better mix."""
+    """Number of rounds in which ``cheapest`` searches for a better mix."""
     apart: Fraction | None = None
-    """``cheapest``: the share that slices of their own may cost more for tasks that could share one."""
+    """``cheapest``: largest extra cost, as a share, of giving tasks slices of their own."""
     name: str = "windlass"
-    """What machines are marked with at their provider; it decides nothing."""
+    """The name with which machines are marked at their provider; no decision depends on it."""
     families: tuple[Family, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that is known at one instant. The order of its parts means nothing."""
+    """Everything that is known at one instant. The order of its parts has no meaning."""
 
     groups: tuple[Group, ...]
     slices: tuple[Slice, ...] = ()

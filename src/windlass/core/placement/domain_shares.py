@@ -1,9 +1,9 @@
 """Domain shares decide how many tasks each label value gets, so that every skew and every cap holds.
 
-Tasks start one by one, and each may only go where the constraint holds at that moment. For one label and one spread
-the result of the best order has a closed form: some level is reached by every domain that can grow so far, and no
-domain is more than the skew above the smallest. The number of tasks does not matter. With several labels at once
-single steps are taken, and whole cycles of steps are repeated as often as the tasks last.
+Tasks start one by one, and each may only go where the constraint holds at that moment. For one label and one spread the
+result of the best order has a closed form: every domain that can grow that far reaches a common level, and no domain is
+more than the skew above the smallest. The number of tasks does not matter. With several labels at once single steps are
+made, and whole cycles of steps are repeated as often as the tasks last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class LabelShares:
 
 
 def share_out(count: int, capacity: Ints, labels: Sequence[LabelShares], preference: Sequence[float]) -> Ints:
-    """Tasks for each cell, at most ``count`` together and at most ``capacity`` in each; low ``preference`` first."""
+    """Returns the tasks for each cell, at most ``count`` together and at most ``capacity`` in each; low ``preference``
+    first."""
     if len(labels) == 1 and len(labels[0].spreads) <= 1 and len(np.unique(labels[0].value)) == len(capacity):
         return _one_label(count, capacity, labels[0], preference)
     return _step_by_step(count, capacity, labels, preference)
@@ -74,7 +75,7 @@ def _one_label(count: int, capacity: Ints, label: LabelShares, preference: Seque
 
 
 def _in_order(count: int, most: Ints, preference: Sequence[float]) -> Ints:
-    """Fill the preferred cells first; cells that are liked equally get equal shares."""
+    """Fills the preferred cells first; equally preferred cells get equal shares."""
     result = np.zeros(len(most), np.int64)
     for liking in sorted(set(preference)):
         open_cells = [cell for cell in range(len(most)) if preference[cell] == liking and most[cell] > 0]
@@ -86,15 +87,36 @@ def _in_order(count: int, most: Ints, preference: Sequence[float]) -> Ints:
 
 
 def _step_by_step(count: int, capacity: Ints, labels: Sequence[LabelShares], preference: Sequence[float]) -> Ints:
-    taken = np.zeros(len(capacity), np.int64)
-    room = [label.room.astype(np.int64).copy() for label in labels]
-    counts = [[spread.counts.astype(np.int64).copy() for spread in label.spreads] for label in labels]
-    cycle_start, counts_at_start = taken.copy(), [[one.copy() for one in some] for some in counts]
-    liking = np.array(preference, float)
+    steps, liking = _Steps(capacity, labels), np.array(preference, float)
     while count:
-        allowed = taken < capacity
-        height = np.zeros(len(capacity), np.int64)
-        for label, left, tables in zip(labels, room, counts, strict=True):
+        cells, height = steps.open_cells()
+        if not len(cells):
+            break
+        steps.take(int(cells[np.lexsort((cells, liking[cells], height[cells]))[0]]))
+        count -= 1
+        count -= steps.repeat_cycle(count)
+    return steps.taken
+
+
+class _Steps:
+    """Tasks that are given to cells one by one, and what is left of each label value."""
+
+    def __init__(self, capacity: Ints, labels: Sequence[LabelShares]) -> None:
+        self.taken = np.zeros(len(capacity), np.int64)
+        self._capacity, self._labels = capacity, labels
+        self._room = [label.room.astype(np.int64).copy() for label in labels]
+        self._counts = [[spread.counts.astype(np.int64).copy() for spread in label.spreads] for label in labels]
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        self._taken_before = self.taken.copy()
+        self._counts_before = [[one.copy() for one in some] for some in self._counts]
+
+    def open_cells(self) -> tuple[Ints, Ints]:
+        """Returns the cells that may take one more task, and the height of every cell: its tasks in all spreads."""
+        allowed = self.taken < self._capacity
+        height = np.zeros(len(self._capacity), np.int64)
+        for label, left, tables in zip(self._labels, self._room, self._counts, strict=True):
             known = label.value >= 0
             if not known.any():
                 allowed &= not label.spreads
@@ -105,40 +127,46 @@ def _step_by_step(count: int, capacity: Ints, labels: Sequence[LabelShares], pre
                 smallest = 0 if spread.from_zero else int(table[spread.eligible].min(initial=UNBOUNDED))
                 allowed &= known & spread.eligible[at] & (table[at] + 1 - smallest <= spread.max_skew)
                 height += table[at]
-        cells = np.flatnonzero(allowed)
-        if not len(cells):
-            break
-        cell = int(cells[np.lexsort((cells, liking[cells], height[cells]))[0]])
-        taken[cell] += 1
-        count -= 1
-        for label, left, tables in zip(labels, room, counts, strict=True):
+        return np.flatnonzero(allowed), height
+
+    def take(self, cell: int) -> None:
+        self.taken[cell] += 1
+        for label, left, tables in zip(self._labels, self._room, self._counts, strict=True):
             if label.value[cell] >= 0:
                 left[label.value[cell]] -= 1
                 for table in tables:
                     table[label.value[cell]] += 1
-        if _has_come_round(labels, counts, counts_at_start):
-            step = taken - cycle_start
-            size = int(step.sum())
-            times = count // size if size else 0
-            some = np.flatnonzero(step)
-            times = min(times, int(((capacity - taken)[some] // step[some]).min()))
-            for label, left in zip(labels, room, strict=True):
-                used = np.zeros(len(left), np.int64)
+
+    def repeat_cycle(self, count: int) -> int:
+        """Repeats the steps since the last cycle if every spread is level again, as often as tasks and room last.
+        Returns how many tasks that gave out."""
+        if not _has_come_round(self._labels, self._counts, self._counts_before):
+            return 0
+        step = self.taken - self._taken_before
+        size = int(step.sum())
+        times = self._repeats(step, count // size) if size else 0
+        if times > 0:
+            self.taken += step * times
+            for label, left, tables in zip(self._labels, self._room, self._counts, strict=True):
                 known = label.value >= 0
-                np.add.at(used, label.value[known], step[known])
-                busy = np.flatnonzero(used)
-                if len(busy):
-                    times = min(times, int((left[busy] // used[busy]).min()))
-            if times > 0:
-                taken += step * times
-                count -= size * times
-                for label, left, tables in zip(labels, room, counts, strict=True):
-                    known = label.value >= 0
-                    for target in (*tables,):
-                        np.add.at(target, label.value[known], step[known] * times)
-                    np.subtract.at(left, label.value[known], step[known] * times)
-            cycle_start, counts_at_start = taken.copy(), [[one.copy() for one in some] for some in counts]
-    return taken
+                for table in tables:
+                    np.add.at(table, label.value[known], step[known] * times)
+                np.subtract.at(left, label.value[known], step[known] * times)
+        self._begin_cycle()
+        return size * max(times, 0)
+
+    def _repeats(self, step: Ints, times: int) -> int:
+        """Returns how often a cycle fits into the capacity of its cells and the room of its label values."""
+        some = np.flatnonzero(step)
+        times = min(times, int(((self._capacity - self.taken)[some] // step[some]).min()))
+        for label, left in zip(self._labels, self._room, strict=True):
+            used = np.zeros(len(left), np.int64)
+            known = label.value >= 0
+            np.add.at(used, label.value[known], step[known])
+            busy = np.flatnonzero(used)
+            if len(busy):
+                times = min(times, int((left[busy] // used[busy]).min()))
+        return times
 
 
 def _has_come_round(

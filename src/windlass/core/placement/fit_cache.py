@@ -1,7 +1,7 @@
-"""Fit cache: where a task could be by conditions, taints and size, answered once for each different task.
+"""The fit cache holds where a task could run by conditions, taints and size, once for each different task.
 
-Tasks with other constraints often need the same and may go to the same places. What does not depend on the tasks that
-are placed is computed once for each need and selector, and for each set of labels.
+Tasks with different constraints often have the same needs and conditions. Answers that do not depend on placed tasks
+are computed once for each need and selector, and for each set of labels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FitCache:
             self._length = len(self._table)
 
     def eligible(self, need: Need, selector: Selector) -> tuple[Bools, Bools]:
-        """Rows and groups where a task could be, whatever is free there. The caller must not write to them."""
+        """Returns rows and groups where a task could run, whatever is free there. The caller must not write to them."""
         self._check_length()
         key = (need, selector)
         allowed, held = self._of_groups(key)
@@ -43,7 +43,7 @@ class FitCache:
         return self._rows[key], allowed
 
     def _of_groups(self, key: tuple[Need, Selector]) -> tuple[Bools, Ints]:
-        """The groups where a task could be, and how many such tasks an empty node of each group holds."""
+        """Returns the groups where a task could run, and how many such tasks an empty node of each group holds."""
         if key not in self._groups:
             need, selector = key
             answers, _ = self._draft.eligibility.answers(selector)
@@ -52,7 +52,7 @@ class FitCache:
         return self._groups[key]
 
     def per_slice(self, need: Need, selector: Selector, bounds: Bounds) -> tuple[Ints, Bools]:
-        """How many of the tasks one new slice of each group would take, and which groups take one."""
+        """Returns how many of the tasks one new slice of each group would take, and which groups take one."""
         key = (need, selector, bounds.fresh_node, bounds.fresh_slice)
         if key not in self._per_slice:
             allowed, held = self._of_groups((need, selector))
@@ -62,7 +62,8 @@ class FitCache:
         return self._per_slice[key]
 
     def cells(self, keys: tuple[str, ...]) -> tuple[Ints, Ints, Ints]:
-        """[cell, label] existing combinations of label values, and the cell of each row and of each group."""
+        """Returns [cell, label] the existing combinations of label values, and the cell of each row and of each
+        group."""
         self._check_length()
         if keys not in self._cells:
             classes = self._table.classes

@@ -1,4 +1,5 @@
-"""This module makes one attempt to serve a gang: its tasks, the offers table, and the group of each new slice."""
+"""This module makes one attempt to serve a gang: it holds its tasks, the offers table, and chooses the group of each
+new slice."""
 
 from __future__ import annotations
 
@@ -36,15 +37,15 @@ class Try:
     code: Code
 
     def tables(self) -> tuple[Offers, ...]:
-        """The table it goes on, and, for a request, its own free room."""
+        """The table that it uses, with its own copy of the free room for a request."""
         return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
 
     def buy(
         self, group: int, slices: int, size: int, fill: Sequence[tuple[Need, int]] = (), choice: Choice | None = None
     ) -> Purchase:
-        """Buy slices for ``size`` tasks each, those of ``fill`` put there at once, the others by the caller.
+        """Buys slices for ``size`` tasks each; places those of ``fill`` at once, the caller places the others.
 
-        Requested room is free room: demand finds it empty.
+        Room for a request stays free: demand finds it empty.
         """
         purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, size),))
         self.draft.offer(purchase, self.table, tasks=fill)
@@ -58,16 +59,16 @@ class Try:
 
     @property
     def has_rules(self) -> bool:
-        """Whether constraints between tasks matter for it."""
+        """Whether constraints between tasks affect it."""
         return self.table.classes is not None and any(one.rules.binding or one.rules.classes for one in self.tasks)
 
     def allowed_groups(self, one: GangTasks) -> Bools:
-        """The groups that the conditions and tolerations of some tasks allow."""
+        """Returns the groups that the conditions and tolerations of some tasks allow."""
         allowed, _ = self.draft.eligibility.answers(one.selector)
         return allowed[self.draft.profile_index]
 
     def count_on(self, one: GangTasks, rows: Ints, counts: Ints) -> None:
-        """Count tasks on their rows for the constraints of others."""
+        """Counts tasks on their rows for the constraints of others."""
         if self.table.classes is not None and (one.rules.classes or one.rules.binding):
             self.table.classes.add(one.rules, rows, counts)
 
@@ -109,7 +110,7 @@ class Try:
 
 
 def _within(classes: ClassCounts, bounds: Bounds, rows: Ints, counts: Ints) -> bool:
-    """Whether so many tasks may go on these rows."""
+    """Whether this many tasks may go on these rows."""
     if (counts > bounds.rows[rows]).any():
         return False
     for key, label in bounds.labels.items():
@@ -133,7 +134,7 @@ def _within(classes: ClassCounts, bounds: Bounds, rows: Ints, counts: Ints) -> b
 
 
 def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
-    """Its tasks, the hardest first; those of equal bundles as one."""
+    """Returns its tasks, the hardest first; equal bundles are merged."""
     known = draft.layout.tasks
     if demand not in known:
         known[demand] = gang_tasks(demand, draft.kinds, draft.largest, draft.classes)
@@ -146,7 +147,7 @@ def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:
 
 
 def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | None:
-    """Of groups with (slices needed, tasks on one slice), the one that the strategy takes."""
+    """Returns the group that the strategy takes, of groups with (slices needed, tasks on one slice)."""
     if not candidates:
         return None
     draft = attempt.draft
@@ -161,7 +162,7 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
         slices = [candidates[group][0] for group in groups]
         cost = [count * int(draft.price[group]) for count, group in zip(slices, groups, strict=True)]
         keys = list(zip(cost, unmet, slices, rank, strict=True))
-        if draft.way.ahead:  # all is bought: what fits best leaves the most for the others
+        if draft.way.ahead:  # everything is bought: the best fit leaves the most for other demand
             scores = _fit(draft, candidates, groups)
             keys = [(*key[:2], *score) for key, score in zip(keys, scores, strict=True)]
     elif draft.strategy == "rank":
@@ -172,7 +173,7 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
 
 
 def _fit(draft: PlanDraft, candidates: dict[int, tuple[int, Load]], groups: Sequence[int]) -> list[Key]:
-    """How well the tasks on one slice of each group fill it; smaller is better."""
+    """Returns how well the tasks on one slice of each group fill it; smaller is better."""
     used = np.zeros((len(groups), len(draft.kinds.names)), np.int64)
     for row, group in enumerate(groups):
         for one, count in candidates[group][1]:

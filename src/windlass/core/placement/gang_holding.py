@@ -15,9 +15,11 @@ from .gangs import serve_whole
 
 
 def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) -> bool:
-    """Whether slices are held for a gang that waits: until its deadline, or while some blocker passes without a
-    change of the configuration. Of any group, not the nearest: a frozen group next to it must not make the gang give up
-    what it waits with."""
+    """Whether slices are held for a gang that waits: until its deadline, or while some blocker of any group will pass
+    with time.
+
+    Not only the nearest blocker counts: a frozen group must not make the gang lose the slices that it waits with.
+    """
     if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
         return False
     if gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values()):
@@ -26,8 +28,8 @@ def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) ->
 
 
 def _starts_later(draft: PlanDraft, gang: Demand) -> bool:
-    """Whether a gang could start when all that passes with time has passed, what is ending above all: a limit counts it
-    until it is confirmed gone."""
+    """Whether a gang could start after time has passed: ending slices count for limits until they are confirmed
+    gone."""
     with draft.ledger.later():
         before = draft.checkpoint(draft.offers)
         if serve_whole(draft, draft.offers, gang, Code.DEMAND) is None:
@@ -37,12 +39,13 @@ def _starts_later(draft: PlanDraft, gang: Demand) -> bool:
 
 
 def serve_partly(draft: PlanDraft, demand: Demand) -> set[int]:
-    """Slices of the snapshot that members of a gang would use now, although it cannot start whole."""
+    """Returns slices of the snapshot that members of a gang would use now, although it cannot start whole."""
     return {position for position in members_places(draft, demand) if position < len(draft.slices)}
 
 
 def members_places(draft: PlanDraft, demand: Demand) -> set[int]:
-    """Slices, those that this plan buys included, that members of a gang would use although it cannot start whole."""
+    """Returns slices, purchases of this plan included, that members of a gang would use although it cannot start
+    whole."""
     attempt = try_of(draft, draft.offers, demand, Code.DEMAND)
     table, positions = draft.offers, set[int]()
     checkpoint = draft.checkpoint(table)

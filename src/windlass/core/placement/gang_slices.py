@@ -17,18 +17,18 @@ from .gang_attempt import Load, Tasks, Try, best_group, try_of
 from .host_matching import match
 
 Chunk = list[tuple[int, int]]
-"""The part of a gang that goes on one slice: (place of the tasks in the gang's order, count)."""
+"""The part of a gang that goes on one slice: (index of the tasks in the gang's order, count)."""
 
 
 def slices_for(size: int, hosts: int) -> int | None:
-    """Whole slices that a gang of this size takes; None when it cannot be cut into whole slices."""
+    """Returns the whole slices that a gang of this size takes; None when it cannot be divided into whole slices."""
     if size <= hosts:
         return 1
     return size // hosts if size % hosts == 0 else None
 
 
 def _chunks(tasks: Tasks, per_slice: int) -> list[Chunk]:
-    """The tasks of a gang, cut into parts of ``per_slice``, one for each slice."""
+    """Returns the tasks of a gang in parts of ``per_slice``, one part for each slice."""
     result: list[Chunk] = []
     part: Chunk = []
     room = per_slice
@@ -46,7 +46,7 @@ def _chunks(tasks: Tasks, per_slice: int) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A slice that takes a chunk of a gang whole: for each part of the chunk, the rows that take it."""
+    """Finds a slice that takes a part of a gang: for each task of the part, the rows that take it."""
 
     position: int
     chunk: Chunk
@@ -72,7 +72,7 @@ def on_whole_slices(attempt: Try) -> Served | None:
             options[group] = (new, [(attempt.tasks[index], count) for index, count in chunks[0]])
     while options:
         fewest = min(new for new, _ in options.values())
-        # Under ``cheapest`` dollars decide, not slices: one may hold four members and another one only one.
+        # Under ``cheapest`` dollars decide, not slices: one slice may hold four members and another only one.
         by_cost = fewest > 0 and draft.strategy == "cheapest"
         near = {group: option for group, option in options.items() if by_cost or option[0] == fewest}
         tier = {group: max((int(table.tier[one.rows[0][0]]) for one in running[group]), default=0) for group in near}
@@ -116,7 +116,7 @@ def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: in
 
 
 def take_on_own_hosts(attempt: Try, first: int, load: Sequence[tuple[int, int]], times: int, hosts: int) -> None:
-    """Put the load on each of ``times`` slices whose rows start at ``first``, one task a host."""
+    """Places the load on each of ``times`` slices whose rows start at ``first``, one task per host."""
     host = 0
     for index, count in load:
         offsets = np.arange(host, host + count)
@@ -127,7 +127,7 @@ def take_on_own_hosts(attempt: Try, first: int, load: Sequence[tuple[int, int]],
 
 
 def _usable_slices(attempt: Try, group: int, chunks: list[Chunk]) -> list[_Loaded]:
-    """Slices of the group that can take the next chunk whole, one task a host, the nearest and tightest first."""
+    """Returns slices of the group that can take the next part, one task per host, the nearest and tightest first."""
     table = attempt.table
     found: list[_Loaded] = []
     capacity = [table.capacity(one.need, one.selector) for one in attempt.tasks]
@@ -169,7 +169,7 @@ def _usable_slices(attempt: Try, group: int, chunks: list[Chunk]) -> list[_Loade
 
 
 def slices_missing(draft: PlanDraft, table: Offers, demand: Demand, group: int) -> int:
-    """New slices of one group that a gang of whole slices needs beside those of it that it could use."""
+    """Returns the new slices of one group that a gang of whole slices needs besides existing ones that it could use."""
     hosts = draft.groups[group].hosts
     attempt, slices = try_of(draft, table, demand, Code.DEMAND), slices_for(demand.count, hosts)
     assert slices is not None
@@ -177,7 +177,7 @@ def slices_missing(draft: PlanDraft, table: Offers, demand: Demand, group: int) 
 
 
 def usable_positions(attempt: Try) -> set[int]:
-    """Slices that could take a part of the gang now."""
+    """Returns slices that could take a part of the gang now."""
     positions = set[int]()
     for group, kind in enumerate(attempt.draft.groups):
         if slices_for(attempt.size, kind.hosts):

@@ -1,9 +1,9 @@
 """This module serves a gang completely or not at all.
 
-A gang is tried on what is free, then what can be called back, then what is in flight, then on new slices. If it does
-not fit whole, everything that was tried for it is taken back. The four kinds are four functions; each returns where the
-gang went, or None, in which case the caller rolls back. Standing requests go the same way, on a table of total instead
-of free room.
+A gang is tried on free room, then on slices that can be called back, then on slices in flight, then on new slices. If
+it does not fit whole, everything is rolled back. The four kinds are four functions; each returns where the gang went,
+or None, in which case the caller rolls back. Standing requests use the same functions, on a table of total instead of
+free room.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .gang_slices import on_whole_slices, take_on_own_hosts
 
 
 def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Served | None:
-    """Place and buy for the whole demand, or change nothing and return None."""
+    """Places and buys for the whole demand, or changes nothing and returns None."""
     attempt = try_of(draft, table, demand, code)
     checkpoint = draft.checkpoint(*attempt.tables())
     match demand.gang:
@@ -55,13 +55,13 @@ def _anywhere(attempt: Try) -> Served | None:
 
 
 def _within_rules(attempt: Try, more: Rules | None = None) -> Served | None:
-    """Every member within its constraints, and within more that hold for all of them."""
+    """Serves every member within its constraints, and within additional ones that hold for all of them."""
     items = [
         Item(one.need, one.selector, one.rules.plus(more) if more else one.rules, one.count, attempt.demand.id)
         for one in attempt.tasks
     ]
     is_gang = attempt.demand.gang is not None
-    parts = ConstrainedPlacement(attempt.draft, attempt.table, items, attempt.code, gang=is_gang).serve()
+    parts = ConstrainedPlacement(attempt.draft, attempt.table, items, attempt.code, gang=is_gang, whole=True).serve()
     served = Served()
     for index, (item, part) in enumerate(zip(items, parts, strict=True)):
         if part.count < item.count:
@@ -71,7 +71,7 @@ def _within_rules(attempt: Try, more: Rules | None = None) -> Served | None:
 
 
 def place_and_buy(attempts: Sequence[Try]) -> Served | None:
-    """Place all tasks, of one demand or of several, and buy for the rest; None when not all of them can be served."""
+    """Places all tasks, of one demand or of several, and buys for the rest; None when not all of them can be served."""
     draft, served, left = attempts[0].draft, Served(), []
     tasks = [(attempt, index, one) for attempt in attempts for index, one in enumerate(attempt.tasks)]
     for attempt, index, one in tasks:
@@ -80,7 +80,7 @@ def place_and_buy(attempts: Sequence[Try]) -> Served | None:
         left.append(one.count - taken.total)
     if not any(left):
         return served
-    # A plain request obeys the launch rate, a gang may overshoot.
+    # A plain request obeys the launch rate, a gang may exceed it.
     is_gang = all(attempt.demand.gang for attempt in attempts)
     needs, selectors = [one.need for _, _, one in tasks], [one.selector for _, _, one in tasks]
     stages = draft.stages(selectors)
@@ -110,7 +110,7 @@ def _bought(choices: list[Choice]) -> int:
 
 
 def _from_one_group(draft: PlanDraft, market: Market) -> list[Choice] | None:
-    """A mix of groups that runs into a ceiling may hide that one group alone could hold the gang."""
+    """Tries single groups: a mix of groups that reaches a limit may hide that one group alone could hold the gang."""
     found = []
     for group in range(len(draft.groups)):
         alone = np.where(np.arange(len(draft.groups)) == group, market.headroom, 0)
@@ -127,7 +127,7 @@ def _from_one_group(draft: PlanDraft, market: Market) -> list[Choice] | None:
 
 
 def together(tasks: Tasks) -> Need:
-    """What a node must have at least to hold all tasks: sums, with shares left to ``holds_all``."""
+    """Returns what a node must have at least to hold all tasks: sums, with shares left to ``holds_all``."""
     plain: dict[int, int] = {}
     whole: dict[tuple[int, int], int] = {}
     unknown: list[str] = []
@@ -147,7 +147,7 @@ def together(tasks: Tasks) -> Need:
 
 
 def _whole_first(tasks: Tasks) -> Tasks:
-    """Whole devices before shares, larger shares before smaller ones: the order that wastes the fewest devices."""
+    """Sort key: whole devices before shares, larger shares before smaller ones, which wastes the fewest devices."""
     return sorted(tasks, key=lambda one: (bool(one.need.shares), -sum(amount for _, _, amount in one.need.shares)))
 
 
@@ -212,7 +212,7 @@ def _take_all(attempt: Try, row: int) -> Served:
 
 
 def _on_own_nodes(attempt: Try) -> Served | None:
-    """Each member on a node of its own."""
+    """Places each member on a node of its own."""
     draft, table = attempt.draft, attempt.table
     if attempt.has_rules or (table.classes is not None and _has_several_hosts(attempt)):
         assert table.classes is not None
@@ -227,7 +227,8 @@ def _on_own_nodes(attempt: Try) -> Served | None:
 
 
 def _has_several_hosts(attempt: Try) -> bool:
-    """Whether some group that the gang could be bought in has several hosts: then it matters how many it takes."""
+    """Whether some group that the gang could be bought in has several hosts: then it matters how many members it
+    takes."""
     draft, fresh = attempt.draft, attempt.draft.group_table.fresh
     return any(
         bool(((draft.hosts > 1) & attempt.allowed_groups(one) & (fresh.capacity(one.need) > 0)).any())
@@ -278,7 +279,7 @@ def _own_nodes_one_by_one(attempt: Try) -> Served | None:
 
 
 def _one_each(tasks: Sequence[tuple[int, int]], hosts: int) -> list[tuple[int, int]]:
-    """What one new slice takes when every task needs a host of its own."""
+    """Returns what one new slice takes when every task needs a host of its own."""
     load: list[tuple[int, int]] = []
     for index, count in tasks:
         some = min(count, hosts)

@@ -9,10 +9,10 @@ from windlass.core.capacity.room import Bools
 
 
 def match(counts: Sequence[int], fits: Sequence[Bools]) -> list[list[int]] | None:
-    """A place of its own for each task: ``counts[kind]`` tasks of each kind on places where ``fits[kind]``.
+    """Returns a separate place for each task: ``counts[kind]`` tasks of each kind on places where ``fits[kind]``.
 
-    Places that take the same kinds are one class, so it is a flow between a few kinds and a few classes: each task that
-    finds no free place moves others out of its way, along the shortest chain of moves. None when there is no way.
+    Places that take the same kinds are one class, so this is a flow between a few kinds and a few classes: a task
+    without a free place moves others, along the shortest chain of moves. None when there is no assignment.
     """
     classes: dict[tuple[bool, ...], list[int]] = {}
     for place, takes in enumerate(zip(*(fit.tolist() for fit in fits), strict=True)):
@@ -37,14 +37,15 @@ def match(counts: Sequence[int], fits: Sequence[Bools]) -> list[list[int]] | Non
 
 
 def _vacated(path: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In a chain of (kind, class it goes to): what each later kind leaves to make room for the one before it."""
+    """Applies a chain of (kind, destination class): each later kind leaves a class to make room for the one before
+    it."""
     return [(later[0], earlier[1]) for earlier, later in pairwise(path)]
 
 
 def _chain(
     kind: int, takes_of: list[tuple[bool, ...]], flow: dict[tuple[int, int], int], free: list[int]
 ) -> list[tuple[int, int]] | None:
-    """The shortest chain of moves that gives one more task of a kind its place."""
+    """Returns the shortest chain of moves that gives one more task of a kind a place."""
     border: list[list[tuple[int, int]]] = [[]]
     seen = {kind}
     while border:

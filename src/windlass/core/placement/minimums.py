@@ -1,8 +1,8 @@
 """This module serves the ``min`` of every group and family, standing requests for room, and ``spare`` slices.
 
-Before anything is bought for a floor, slices on their way out are called back. Launches for floors obey every ceiling
-and come before those for demand. ``min`` counts slices, busy or not; ``spare`` counts free ones; a slice may count for
-both. A request is for room that must exist, busy or not, so it is packed on totals.
+Slices that are being released are called back before anything is bought. Launches for minimums obey every limit and
+come before those for demand. ``min`` counts slices, busy or not; ``spare`` counts free ones; a slice may count for
+both. A request is for room that must exist, busy or not, so it is packed on total room.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from windlass.core.demand import in_order
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
-from windlass.core.plan_draft import PlanDraft, Purchase, Served, class_counts
+from windlass.core.plan_draft import PlanDraft, Purchase, Served
+from windlass.core.tables.running_classes import class_counts
 
 from .gang_attempt import try_of
 from .gangs import place_and_buy, serve_whole
 
 
 def raise_to_min(draft: PlanDraft) -> None:
-    """Call back, then buy, until every group and family has its ``min`` or a ceiling stops it."""
+    """Calls slices back, then buys, until every group and family has its ``min`` or a limit stops it."""
     for scope in draft.layout.scopes:
         if not scope.min:
             continue
@@ -40,7 +41,7 @@ def raise_to_min(draft: PlanDraft) -> None:
 
 
 def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> Iterator[Purchase]:
-    """Buy slices of the groups of a scope, as far as the limits allow; the best group that can be had first."""
+    """Buys slices of the groups of a scope, as far as the limits allow; the best available group first."""
     for group in draft.buying_order(scope.groups):
         slices = min(missing, draft.ledger.headroom(group))
         if slices > 0:
@@ -49,7 +50,7 @@ def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> It
 
 
 def buy_ahead(draft: PlanDraft) -> None:
-    """Buy the slices of a given set, as far as the limits allow, and nothing else from here on."""
+    """Buys the slices of a given set, as far as the limits allow, and nothing else from here on."""
     for group, slices in draft.way.ahead:
         if draft.ledger.headroom(group, gang=True) >= slices:
             draft.offer(draft.buy(group, slices, Code.DEMAND), draft.offers)
@@ -57,7 +58,7 @@ def buy_ahead(draft: PlanDraft) -> None:
 
 
 def _recallable(draft: PlanDraft, group: int) -> list[int]:
-    """Slices of the group on their way out that may come back, by id."""
+    """Returns slices of the group that are being released and may come back, by id."""
     leaving = draft.layout.of(group, *RECALLABLE)
     if not leaving:
         return []
@@ -74,7 +75,7 @@ def _recall(draft: PlanDraft, positions: list[int], code: Code) -> None:
 
 
 def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
-    """Slices of the group, bought ones included, with no task and no placement."""
+    """Returns slices of the group, purchases included, with no task and no placement."""
     back = [p for p in draft.recalled if draft.group_of(p) == group]
     here = (p for p in (*draft.layout.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
     free = sum(not placed[p] and p not in draft.released for p in here)
@@ -85,7 +86,8 @@ def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
 
 
 def hold_spares(draft: PlanDraft) -> None:
-    """Call back, then buy, until every group and family has its free slices beyond demand or a ceiling stops it."""
+    """Calls slices back, then buys, until every group and family has its free slices beyond demand or a limit stops
+    it."""
     for scope in draft.layout.scopes:
         if not scope.spare:
             continue
@@ -103,13 +105,13 @@ def hold_spares(draft: PlanDraft) -> None:
 
 
 BUSY_TIER = -1
-"""Busy slices hold requested room first, so that idle ones can go."""
+"""Busy slices hold requested room first, so that idle ones can be released."""
 CALL_BACK_TIER = NEW_TIER + 1
-"""Calling a slice back comes after what is there or bought anyway."""
+"""A slice is called back only after existing and bought slices were used."""
 
 
 def meet_requests(draft: PlanDraft) -> None:
-    """Make room for every standing request, each whole or not at all."""
+    """Makes room for every standing request, each whole or not at all."""
     requests = in_order(draft.snapshot.requests, draft.largest)
     if not requests:
         return
@@ -130,7 +132,7 @@ def meet_requests(draft: PlanDraft) -> None:
 
 
 def _meet_together(draft: PlanDraft, table: Offers, requests: list[Demand]) -> bool:
-    """One new slice may serve several requests: try to buy for all of them at once."""
+    """Tries to buy for all requests at once: one new slice may serve several of them."""
     if len(requests) < 2 or any(request.gang not in (None, Gang.ANY) for request in requests):
         return False
     tries = [try_of(draft, table, request, Code.REQUEST) for request in requests]
@@ -146,7 +148,7 @@ def _meet_together(draft: PlanDraft, table: Offers, requests: list[Demand]) -> b
 
 
 def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
-    """Keep the slices that hold requested room; those on their way out come back for it."""
+    """Keeps the slices that hold requested room; those being released are called back."""
     held = {int(p) for run in served.runs for p in run.positions if p < len(draft.slices)}
     draft.requested |= held
     back = sorted(p for p in held if draft.slices[p].state not in OFFERING and p not in draft.recalled)
@@ -155,7 +157,7 @@ def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
 
 
 def _total_room(draft: PlanDraft) -> Offers:
-    """Every healthy node with its whole room, in the order in which requests take it."""
+    """Returns every healthy node with its whole room, in the order in which requests take it."""
     rows, tiers = draft.layout.rows, []
     for position in rows.position.tolist():
         state = draft.slices[position].state
@@ -170,7 +172,7 @@ def _total_room(draft: PlanDraft) -> Offers:
     table = Offers(draft.eligibility, replace(rows, tier=np.array(tiers, np.int64), room=empty))
     table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
     if draft.classes:
-        # What runs may be the requested work itself: requests keep their constraints among each other.
+        # Running tasks may be the requested work itself: requests obey their constraints only among each other.
         table.classes = class_counts(draft.layout, draft.classes).emptied()
     for purchase in draft.purchases:
         draft.offer(purchase, table)

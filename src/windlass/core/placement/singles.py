@@ -1,8 +1,8 @@
 """This module serves single tasks: it places them on existing room first and buys for the rest.
 
-Priority by priority, the highest first. Within one, gangs are served one after the other, then all single tasks: each
-shape, the hardest first, takes what is offered; what is left of all of them is bought for together, so that one new
-slice serves many shapes.
+Priorities are served from the highest to the lowest. Within one, gangs are served one after the other, then all single
+tasks: each shape, the hardest first, is placed on existing room. Then all shapes are bought for together, so that one
+new slice can serve many shapes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .spares import closed, kept_spares
 
 
 def serve(draft: PlanDraft) -> None:
-    """Place every demand of the snapshot, or note that it waits."""
+    """Places every demand of the snapshot, or records that it waits."""
     valid = []
     for demand in draft.snapshot.demands:
         if mistake := demand.mistake:
@@ -59,7 +59,7 @@ def _serve_gangs(draft: PlanDraft, level: Level) -> None:
 
 
 def _serve_gang(draft: PlanDraft, gang: Demand) -> Served | None:
-    """Serve a gang; one that needs no accelerators takes spares that have them only if nothing else can hold it."""
+    """Serves a gang; one that needs no accelerators takes spares that have them only if nothing else can hold it."""
     if not any(name in ACCELERATORS for bundle in gang.bundles for name, _ in bundle.needs):
         rows, _ = kept_spares(draft)
         if rows.any():
@@ -85,7 +85,7 @@ def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) ->
 
 
 def _place_and_buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
-    """Place first, buy last; spares with accelerators are left to work that needs them while others can serve."""
+    """Places first and buys last; spares with accelerators are left to work that needs them while others can serve."""
     rows, groups = kept_spares(draft)
     without = [not (shape.need.whole or shape.need.shares) for shape in shapes]
     if not (rows.any() and any(without)):
@@ -107,9 +107,9 @@ def _place(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served]) 
 
 
 def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]:
-    """Shapes with constraints between tasks, and those next to them.
+    """Serves shapes with constraints between tasks, and those that are counted by them.
 
-    Those that follow a class which others of them have come after these: only then is it known where they may go.
+    Shapes that must be with a class of other shapes come after these: only then is it known where they may go.
     """
     served = [Served() for _ in shapes]
     waiting = list(range(len(shapes)))
@@ -139,7 +139,8 @@ def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]
 
 
 def _follow(draft: PlanDraft) -> None:
-    """Try tasks with ``together`` again after everything else: what they follow may have had a lower priority."""
+    """Tries tasks with ``together`` again after everything else: the tasks that they follow may have a lower
+    priority."""
     again = [(shape, left) for shape, left in draft.decisions.waiting_shapes if shape.rules.together]
     if not again:
         return
@@ -171,7 +172,7 @@ def _buy(
     offer: bool,
     barred: Bools | None = None,
 ) -> None:
-    """Buy for all that is left of the shapes, as far as the ceilings allow."""
+    """Buys for everything that is left of the shapes, as far as the limits allow."""
     for stage in range(draft.stages([shape.selector for shape in shapes])):
         _buy_stage(draft, shapes, served, stage, offer=offer, barred=barred)
 
@@ -185,7 +186,7 @@ def _buy_stage(
     offer: bool,
     barred: Bools | None,
 ) -> None:
-    """Buy for what is left, with so many alternatives of ``any_of``; ``barred``: [shape, group] not to be bought."""
+    """Buys for what is left, with this many alternatives of ``any_of``; ``barred``: [shape, group] not to be bought."""
     short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
     if not short:
         return
@@ -215,5 +216,5 @@ def _buy_stage(
 
 
 def _ends_singly(draft: PlanDraft, shape: Shape) -> bool:
-    """Whether none of its tasks is of a gang, which was taken loosely: those end together."""
+    """Whether none of its tasks belongs to a gang that is treated as single tasks: those end together."""
     return not any((demand := draft.demand_named(name)) and demand.gang for name, _ in shape.members)

@@ -15,7 +15,7 @@ from windlass.core.plan_draft import PlanDraft
 
 
 def kept_spares(draft: PlanDraft) -> tuple[Bools, Bools]:
-    """The rows of free slices that are kept, as many as their groups hold as spares, and these groups."""
+    """Returns the rows of free slices that are kept, as many as their groups hold as spares, and these groups."""
     holding = [scope for scope in draft.layout.scopes if scope.spare]
     groups = np.zeros(len(draft.groups), np.bool_)
     for scope in holding:
@@ -42,7 +42,7 @@ def kept_spares(draft: PlanDraft) -> tuple[Bools, Bools]:
 
 @contextmanager
 def closed(draft: PlanDraft, rows: Bools) -> Iterator[None]:
-    """Offer nothing on these rows for as long as this lasts."""
+    """Offers nothing on these rows inside this context."""
     offers, count = draft.offers, len(rows)
     before = offers.open[:count].copy()
     offers.open[:count] &= ~rows

@@ -1,1 +1,1 @@
-"""Scale-down decides which slices to cancel, mark, cordon or release, one module a rule."""
+"""Scale-down decides which slices to cancel, mark, cordon or release, one module per rule."""

@@ -2,8 +2,9 @@
 
 The rules run in this order: surplus in flight and ``idle_timeout`` (`idle`), ``low_utilization`` and ``utilization``
 with marks (`utilization`), consolidation (`consolidation`). They never go below ``min`` slices and ``spare`` free ones,
-and never take a slice that got a placement in this plan or holds requested room, a protected one, or one of a group
-that is frozen or that this plan launches. A slice with an unhealthy node is left alone: the loop replaces it.
+and never release a slice that got a placement in this plan or holds requested room, a protected one, or one of a group
+that is frozen or that this plan launches. A slice with an unhealthy node is not released here: the controller replaces
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from windlass.core.plan_draft import PlanDraft
 
 
 class Release:
-    """What may go, counted down as it goes."""
+    """The slices that may be released, counted down as they are."""
 
     def __init__(self, draft: PlanDraft, waiting: dict[str, Waiting]) -> None:
         self.draft = draft
@@ -27,7 +28,7 @@ class Release:
         self.placed = frozenset(placed.nonzero()[0].tolist())
         self.live = [self._live(group) for group in range(len(draft.groups))]
         self.free = [0] * len(draft.groups)
-        """Counted only where a rule asks for it."""
+        """Counted only where a rule needs it."""
         self.scopes, self.scopes_of = draft.layout.scopes, draft.layout.scopes_of
         asks = any(_asks_for_free(kind.scale_down) for kind in draft.groups)
         if asks or any(scope.spare for scope in self.scopes):
@@ -39,7 +40,7 @@ class Release:
         self.mark_reasons: dict[int, Reason] = {}
         self.unmarks: dict[int, Reason] = {}
         self.stays: dict[int, Reason] = {}
-        """Why a slice that a rule looked at was not taken."""
+        """Why a slice that a rule considered was not released."""
 
     def _live(self, group: int) -> int:
         draft = self.draft
@@ -50,7 +51,7 @@ class Release:
         return live + sum(p not in draft.recalled and p in self.placed for p in leaving)
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
-        """For each group: whether demand waits that it could hold with its limits lifted."""
+        """For each group: whether demand waits that it could hold without its limits."""
         aside = (Code.GANG_FORMING, Code.INVALID_DEMAND, Code.NOT_TAKEN, Code.UNKNOWN_INPUT)
         codes = [item.groups for item in waiting.values() if item.reason.code not in aside]
         return [any(reasons[group.name].code not in IMPOSSIBLE for reasons in codes) for group in self.draft.groups]
@@ -76,7 +77,7 @@ class Release:
         return self.draft.is_whole_and_free(position) and position not in self.placed
 
     def is_pinned(self, position: int) -> bool:
-        """Never a victim, whatever the rule."""
+        """Whether a slice is never released, whatever the rule."""
         draft, group = self.draft, self.draft.group_of(position)
         return (
             position in draft.released
@@ -92,7 +93,7 @@ class Release:
         )
 
     def floor(self, position: int) -> Reason | None:
-        """The floor that would be undercut without this slice."""
+        """Returns the minimum that would not be met without this slice."""
         group = self.draft.group_of(position)
         assert group is not None
         scopes = [self.scopes[at] for at in self.scopes_of[group]]
@@ -112,7 +113,7 @@ class Release:
         return sum([self.free[group] for group in scope.groups])
 
     def release(self, position: int, reason: Reason) -> bool:
-        """Let it go unless a floor holds it."""
+        """Releases it unless a minimum needs it."""
         group = self.draft.group_of(position)
         assert group is not None
         if floor := self.floor(position):

@@ -1,13 +1,12 @@
 """Consolidation releases a slice whose work fits elsewhere for less money.
 
-A ready slice with work goes when all of its work fits on other running slices (that always pays), or on one cheaper
-new slice (that pays if an hour's saving is more than the new slice costs while it boots). The least used first, one
-move per plan and group.
+A ready slice with work is released when all of its work fits on other running slices (that always pays), or on one
+cheaper new slice (that pays if an hour's saving is more than the new slice costs while it boots). The least used slice
+goes first, with one move per plan and group.
 
-What the running work asked for is not known any more. So its new place must look the same to any condition that it may
-have had: every label of the node it leaves, and no taint of its own. What ran on one node stays together on one node,
-what ran on several hosts of one slice stays on as many hosts of one slice, and work whose needs are not known (a task
-that uses nothing) is not moved at all.
+The conditions of running work are not known. So its new node must have every label of the old one, and no taint that
+the old one lacks. The work of one node stays together on one node, the work of several hosts of one slice stays on as
+many hosts of one slice, and work with unknown needs (a task that uses nothing) is not moved.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Work = list[tuple[Node, Need]]
 
 
 def consolidate(release: Release) -> None:
-    """At most one move for each group that allows it."""
+    """Makes at most one move for each group that allows it."""
     draft = release.draft
     receiving: set[int] = set()
     for group, kind in enumerate(draft.groups):
@@ -52,7 +51,7 @@ def consolidate(release: Release) -> None:
 
 
 def _work(draft: PlanDraft, position: int) -> Work:
-    """What must move: each node with work, and all that it uses."""
+    """Returns what must move: each node with work, and its whole use."""
     nodes = (node for node in draft.slices[position].nodes if node.busy)
     return [(node, Need.of(dict(node.used), draft.kinds)) for node in nodes]
 
@@ -88,7 +87,7 @@ def _onto_running(release: Release, position: int, work: Work, receiving: set[in
 
 
 def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
-    """Rows of other running slices that can take what one node does."""
+    """Returns rows of other running slices that can take the work of one node."""
     draft, offers = release.draft, release.draft.offers
     fits = offers.open & (offers.tier == READY_TIER) & (offers.position != position)
     rows = np.flatnonzero(fits & (offers.room.capacity(need) > 0))
@@ -100,14 +99,14 @@ def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
         if target is None or not _stays(release, place, position):
             continue
         if node.classes and target.classes:
-            continue  # what the running work asked of the tasks around it is not known
+            continue  # the constraints of running work are not known
         if _looks_alike(old, taints, _labels(draft, place, target), draft.groups[int(offers.group[row])].taints):
             may.append(row)
     return np.array(may, np.int64)
 
 
 def _target(release: Release, position: int, work: tuple[Node, Need]) -> list[int] | None:
-    """The fullest node that takes the work of the one busy node."""
+    """Returns the fullest node that takes the work of the one busy node."""
     offers = release.draft.offers
     rows = _rows_for(release, position, *work)
     if not len(rows):
@@ -116,7 +115,7 @@ def _target(release: Release, position: int, work: tuple[Node, Need]) -> list[in
 
 
 def _targets_apart(release: Release, position: int, work: Work) -> list[int] | None:
-    """A host for each busy node, all on one slice: what ran together may be a gang."""
+    """Returns a host for each busy node, all on one slice: the work may be a gang."""
     offers = release.draft.offers
     rows = [_rows_for(release, position, node, need) for node, need in work]
     places = sorted({int(p) for some in rows for p in offers.position[some]})
@@ -129,7 +128,8 @@ def _targets_apart(release: Release, position: int, work: Work) -> list[int] | N
 
 
 def _stays(release: Release, target: int, source: int) -> bool:
-    """Whether a slice is still here when the work has moved; an idle one that would go anyway saves nothing."""
+    """Whether a slice still exists after the move; moving to an idle one that would be released anyway saves
+    nothing."""
     draft = release.draft
     if target >= len(draft.slices) or target in draft.released or not draft.slices[target].healthy:
         return False
@@ -138,7 +138,7 @@ def _stays(release: Release, target: int, source: int) -> bool:
     group = draft.group_of(target) or 0
     kind, old = draft.groups[group], draft.groups[draft.group_of(source) or 0]
     if any(release.free_in(scope) <= scope.spare for scope in (release.scopes[at] for at in release.scopes_of[group])):
-        return False  # it is held free: work on it would call for another spare, and that one for the work again
+        return False  # it is kept free: work on it would cause another spare to be bought, and the work to move again
     goes_anyway = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
     return not goes_anyway or (kind.price is not None and kind.price < (old.price or 0))
 

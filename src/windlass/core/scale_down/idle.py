@@ -1,4 +1,4 @@
-"""This module releases what is not needed: surplus launches, and slices that have been idle for their timeout."""
+"""This module releases surplus launches, and slices that have been idle for their timeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .candidates import Release
 
 
 def release_surplus(release: Release) -> None:
-    """Launches that no demand, floor or request needs any more: queued ones first, the highest id first."""
+    """Cancels launches that no demand, minimum or request needs: queued ones first, the highest id first."""
     draft = release.draft
     for group in range(len(draft.groups)):
         for state in (State.QUEUED, State.REQUESTING):
@@ -26,7 +26,7 @@ def surplus_reason(draft: PlanDraft, position: int) -> Reason:
 
 
 def release_idle(release: Release) -> None:
-    """Ready, without a task for ``idle_timeout``: the longest idle first."""
+    """Releases ready slices without a task for ``idle_timeout``, the longest idle first."""
     draft = release.draft
     for group, kind in enumerate(draft.groups):
         timeout = kind.scale_down.idle_timeout if kind.scale_down else None

@@ -1,10 +1,11 @@
 """This module chooses which slices to release when a limit was lowered.
 
-Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
-First the ``max`` of each group, then of each family, then ``max_nodes`` over all groups, then the cost ceiling. Under
-the limits of a family and of the cost the more expensive goes first among equals. What is ending already frees its
-place without a decision. Protected slices and those of a frozen group are never victims, and a limit over several
-groups never undercuts the ``min`` of one of them, or of a family. Victims take no demand in this plan.
+Queued slices go first, then requesting, booting, initializing, then ready ones by least used share, longest idle,
+highest id. The limits are applied in this order: the ``max`` of each group, of each family, ``max_nodes`` over all
+groups, the cost limit. Under the limits of a family and of the cost the more expensive goes first among equals. Slices
+that are ending already need no decision. Protected slices and those of a frozen group are never chosen, and a limit
+over several groups never goes below the ``min`` of one of them, or of a family. Chosen slices take no demand in this
+plan.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LAST_COME: tuple[State, ...] = (*reversed(PROGRESS), State.READY)
 
 
 def lower_to_limits(draft: PlanDraft) -> None:
-    """Release what is above a limit, and what belongs to a group that is gone."""
+    """Releases slices above a limit, and slices of removed groups."""
     _removed_groups(draft)
     _above_max(draft)
     cluster = draft.snapshot.cluster
@@ -62,7 +63,7 @@ def _above(
     expensive_first: bool,
     groups: Sequence[int] | None = None,
 ) -> None:
-    """Release over several groups (default: all) until the weights of what is left are within the limit."""
+    """Releases over several groups (default: all) until the sum of the weights is within the limit."""
     live = [draft.live_count(group) for group in range(len(draft.groups))]
     groups = range(len(draft.groups)) if groups is None else groups
     excess = sum(weight(group) * live[group] for group in groups) - limit
@@ -86,7 +87,7 @@ def _above(
 
 
 def _open_to_release(draft: PlanDraft, positions: Sequence[int]) -> list[int]:
-    """Those that may be victims, of positions that all belong to some group."""
+    """Returns those that may be released, of positions that all belong to some group."""
     kinds = [draft.groups[draft.group_of(p) or 0] for p in positions]
     return [
         p
@@ -96,7 +97,7 @@ def _open_to_release(draft: PlanDraft, positions: Sequence[int]) -> list[int]:
 
 
 def release_order(draft: PlanDraft, *, expensive_first: bool = False) -> Callable[[int], tuple[object, ...]]:
-    """Sorts what is given up first to the front."""
+    """Sort key: the first to be released first."""
 
     def key(position: int) -> tuple[object, ...]:
         item = draft.slices[position]
@@ -111,7 +112,7 @@ def release_order(draft: PlanDraft, *, expensive_first: bool = False) -> Callabl
 
 
 def used_share(draft: PlanDraft, position: int) -> Fraction:
-    """How much of a slice is used: the mean over its group's kinds."""
+    """Returns how much of a slice is used: the mean over its group's kinds."""
     item, group = draft.slices[position], draft.group_of(position)
     if group is None:
         return Fraction(0)
@@ -127,7 +128,7 @@ def used_share(draft: PlanDraft, position: int) -> Fraction:
 
 
 class _Descending(str):
-    """Text that sorts backwards."""
+    """Text that sorts in reverse order."""
 
     __slots__ = ()
 

@@ -17,25 +17,26 @@ from .over_limit import descending
 
 
 def counted_resource(resources: dict[str, int]) -> str | None:
-    """What the use of a group is counted in: its accelerator, else cpu, else its first resource by name."""
+    """Returns the resource by which the use of a group is measured: its accelerator, else cpu, else its first by
+    name."""
     present = [name for name in (*ACCELERATORS, "cpu", *sorted(resources)) if resources.get(name)]
     return present[0] if present else None
 
 
 def used_by_slice(draft: PlanDraft, resource: str) -> Ints:
-    """How much of a resource each slice of the snapshot uses, placements of this plan included."""
+    """Returns how much of a resource each slice of the snapshot uses, placements of this plan included."""
     offers, column = draft.offers, draft.kinds.column[resource]
     result = np.zeros(len(draft.slices) + draft.ledger.bought, np.int64)
     np.add.at(result, offers.position, offers.room.total[:, column] - offers.room.free[:, column])
     for position in draft.layout.others:
         for node in draft.slices[position].nodes:
-            if not node.healthy:  # offers nothing, so it is no row of the table, but its work counts
+            if not node.healthy:  # it offers nothing, so it has no row in the table, but its work counts
                 result[position] += dict(node.used).get(resource, 0)
     return result
 
 
 def release_low_utilization(release: Release) -> None:
-    """Nothing waits and little is used: keep what the work needs and a few more, drain the others."""
+    """Releases slices when nothing waits and little is used: keeps what the work needs and a few more."""
     draft = release.draft
     for group, kind in enumerate(draft.groups):
         rule = kind.scale_down.low_utilization if kind.scale_down else None
@@ -73,7 +74,10 @@ def _note(release: Release, positions: list[int], reason: Reason) -> None:
 
 
 def release_by_utilization(release: Release) -> None:
-    """Unmark busy, unmark surplus, drain the expired, mark. In a frozen group only demand takes a mark off."""
+    """Removes marks from busy and needed slices, drains the expired, sets new marks.
+
+    In a frozen group only demand removes a mark.
+    """
     for position in sorted(release.draft.layout.final):
         _drain_final(release, position)
     for group, kind in enumerate(release.draft.groups):
@@ -89,7 +93,8 @@ def release_by_utilization(release: Release) -> None:
 
 
 def _drain_final(release: Release, position: int) -> None:
-    """A mark that its workload cannot take back: the slice is drained when it is due, whatever is in use by then."""
+    """Handles a mark that its workload cannot take back: the slice is drained when it is due, whatever is in use by
+    then."""
     draft = release.draft
     item, group = draft.slices[position], draft.group_of(position)
     if item.state != State.READY or item.marked_until is None or group is None or draft.groups[group].frozen:
@@ -146,7 +151,7 @@ def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
 
 
 def _in_use(release: Release, ready: list[int], resource: str | None) -> int:
-    """How many of the slices are in use; ``resource`` names what counts as use."""
+    """Returns how many of the slices are in use; ``resource`` names what counts as use."""
     draft = release.draft
     if resource is None or resource not in draft.kinds.column:
         return sum(draft.busy(p) or p in release.placed for p in ready)
@@ -154,7 +159,7 @@ def _in_use(release: Release, ready: list[int], resource: str | None) -> int:
 
 
 def _work_on(release: Release, position: int) -> Reason | None:
-    """Why a marked slice is wanted again."""
+    """Returns why a marked slice is needed again."""
     draft = release.draft
     item, group = draft.slices[position], draft.group_of(position)
     if position in release.placed:
@@ -169,7 +174,7 @@ def _work_on(release: Release, position: int) -> Reason | None:
 
 
 def marks_of(release: Release) -> tuple[list[Change], list[Change]]:
-    """The marks to set and to take off, by slice id."""
+    """The marks to set and to remove, by slice id."""
     slices = release.draft.slices
     marks = [Change(slices[p].id, release.mark_reasons[p], until) for p, until in release.marks.items()]
     unmarks = [Change(slices[p].id, reason) for p, reason in release.unmarks.items()]

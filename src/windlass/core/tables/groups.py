@@ -1,7 +1,6 @@
-"""GroupTable holds the groups of a snapshot as arrays: what a new slice has, what it costs and which labels it
-carries.
+"""GroupTable holds the groups of a snapshot as arrays: the resources, price and labels of a new slice.
 
-They are the same in one plan after the other, so a ``PlannerMemo`` keeps the last few.
+They rarely change from plan to plan, so a ``PlannerMemo`` keeps the last few.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ def largest_nodes(groups: Iterable[Group]) -> dict[str, int]:
     return largest
 
 
-_LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
-"""What the table depends on: not the limits of a group, its availability, or whether it is frozen."""
+_PARTS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
+"""Returns what the table depends on: not the limits of a group, its availability, or whether it is frozen."""
 
 
 class GroupTable:
     """Groups in name order, a row each."""
 
-    def __init__(self, groups: tuple[Group, ...], looks: Sequence[tuple[object, ...]]) -> None:
-        self.looks = looks
+    def __init__(self, groups: tuple[Group, ...], parts: Sequence[tuple[object, ...]]) -> None:
+        self.parts = parts
         self.index: Mapping[str, int] = {group.name: position for position, group in enumerate(groups)}
         self.kinds = Kinds.of(name for group in groups for name, _ in group.resources)
         self.totals = _fixed(amounts_matrix([dict(group.resources) for group in groups], self.kinds))
@@ -48,7 +47,7 @@ class GroupTable:
 
     @cached_attribute
     def fresh(self) -> Room:
-        """An empty node of each group, to be asked what fits on it."""
+        """The room of an empty node of each group, for fit checks."""
         room = Room.fresh(self.kinds, self.totals)
         for table in room.tables():
             _fixed(table)
@@ -70,6 +69,6 @@ def _fixed(table: Ints) -> Ints:
 
 
 def group_table_of(groups: tuple[Group, ...], recent: Memo[GroupTable]) -> GroupTable:
-    """The table of groups that come in name order. Callers must not write to it."""
-    looks = list(map(_LOOKS, groups))  # to compare is quick where the parts are the same objects
-    return recent(lambda known: known if known.looks == looks else None, lambda: GroupTable(groups, looks))
+    """Returns the table of groups that come in name order. Callers must not write to it."""
+    parts = list(map(_PARTS, groups))  # the comparison is quick where the parts are identical objects
+    return recent(lambda known: known if known.parts == parts else None, lambda: GroupTable(groups, parts))

@@ -1,8 +1,8 @@
 """A Memo keeps the tables of the last plans for a caller that plans repeatedly.
 
-One plan is much like the one before: the same groups, nearly all slices identical objects. What follows from them
-alone can be used again. That saves time and changes no answer, because nothing in a snapshot can be changed in place
-and no plan writes to these tables. Two threads that share a memo at worst compute something twice.
+Consecutive plans have the same groups, and nearly all slices are identical objects, so tables that follow from them
+alone can be reused. That saves time and changes no answer, because a snapshot is immutable and no plan writes to these
+tables. Two threads that share a memo may at worst compute something twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Memo(Generic[T]):
         self._known: tuple[T, ...] = ()
 
     def __call__(self, following: Callable[[T], T | None], made: Callable[[], T]) -> T:
-        """The result that follows from the first known one from which some does, else a new one."""
+        """Tries to update each known result in turn; builds a new one if none can be updated."""
         known = self._known
         for before in known:
             after = following(before)

@@ -1,8 +1,8 @@
 """NodeTable has one row per schedulable node: its slice, its tier (ready, recallable, in flight) and its free
 resources.
 
-All of it follows from the slices and the groups alone. A caller that plans again and again keeps it in its
-``PlannerMemo``, and the next plan makes only the rows of slices that are other objects now.
+It follows from the slices and the groups alone. A caller that plans repeatedly keeps it in its ``PlannerMemo``, and the
+next plan rebuilds only the rows of slices that are new objects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NodeTable:
     group_table: GroupTable
     group: Ints
     position: Ints
-    """The place of its slice."""
+    """The position of its slice."""
     tier: Ints
     room: Room
 
@@ -49,7 +49,7 @@ class NodeTable:
                     loads[place] = ()
                 continue
             group_of[places] = group
-            marked = state == State.READY  # only then are slices of one state not equally near
+            marked = state == State.READY  # only then do slices of one state differ in their tier
             tier_at[places] = [tier_of(slices[place]) or READY_TIER for place in (places if marked else places[:1])]
             if state in IN_FLIGHT:
                 empty = _loads(slices[places[0]], group_table, group)
@@ -80,13 +80,14 @@ class NodeTable:
     def _closed(
         cls, slice_table: SliceTable, group_table: GroupTable, group: Ints, position: Ints, tier: Ints, room: Room
     ) -> NodeTable:
-        """Make its arrays read-only: the next plans read them too."""
+        """Makes its arrays read-only, because later plans read them too."""
         for table in (group, position, tier, *room.tables()):
             table.flags.writeable = False
         return cls(slice_table, group_table, group, position, tier, room)
 
     def after(self, slice_table: SliceTable, group_table: GroupTable) -> NodeTable | None:
-        """Update the table for slices of which a few changed and kept their number of nodes; None: more changed."""
+        """Returns the table updated for a few slices that changed and kept their number of nodes; None if more
+        changed."""
         if group_table is not self.group_table:
             return None
         if slice_table is self.slice_table:
@@ -118,12 +119,12 @@ class NodeTable:
 
 
 def _loads(item: Slice, group_table: GroupTable, group: int) -> tuple[Amounts, ...]:
-    """What is used on each node of a slice that offers room; nothing runs yet on one in flight."""
+    """Returns the use of each node of a slice that offers room; a slice in flight uses nothing."""
     return ((),) * int(group_table.hosts[group]) if item.state in IN_FLIGHT else item.loads
 
 
 def _working_groups(slice_table: SliceTable, group_table: GroupTable) -> Ints:
-    """For each slice the group in which it is plainly busy; -1: none."""
+    """Returns for each slice the index of the group in which it is plainly busy; -1: none."""
     busy_count = [name for name, many in slice_table.busy_count.items() if many]
     if len(busy_count) > 1:
         numbers: dict[str | None, int] = {None: -1}
@@ -135,7 +136,7 @@ def _working_groups(slice_table: SliceTable, group_table: GroupTable) -> Ints:
 
 
 def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
-    """A row for each load, a column for each kind; what no group has is left out."""
+    """Returns a row for each load, a column for each kind; kinds that no group has are left out."""
     lines = []
     for load in loads:
         line = [0] * len(kinds.names)
@@ -147,7 +148,7 @@ def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
 
 
 def node_table_of(slice_table: SliceTable, group_table: GroupTable, recent: Memo[NodeTable]) -> NodeTable:
-    """The rows of slices of which none works in a group that the group table lacks. Callers must not write to it."""
+    """Returns the rows of slices whose busy groups are all in the group table. Callers must not write to it."""
     if len(slice_table.slices) < FEW:
         return NodeTable.of(slice_table, group_table)
     return recent(lambda known: known.after(slice_table, group_table), lambda: NodeTable.of(slice_table, group_table))

@@ -16,7 +16,7 @@ class PlannerMemo:
 
     def __init__(self) -> None:
         self.groups = Memo[GroupTable](8)
-        """A loop plans with one or two sets of groups, and a plan that explains itself with a few more."""
+        """A controller plans with one or two sets of groups, and a plan that explains itself with a few more."""
         self.slices = Memo[SliceTable](2)
-        """A loop plans with one set of slices, and a plan that tries alternatives also with a part of it."""
+        """A controller plans with one set of slices, and a plan that tries alternatives also with a part of it."""
         self.nodes = Memo[NodeTable](2)

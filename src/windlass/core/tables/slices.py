@@ -1,7 +1,7 @@
 """SliceTable holds the slices of a snapshot by id, and which of them are plainly busy.
 
-With a ``PlannerMemo``, only slices that are other objects than in the last plan are looked at: the cost of a plan
-follows from what has changed.
+With a ``PlannerMemo``, only slices that are new objects since the last plan are examined: the cost of a plan depends on
+what has changed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from windlass.core.model.snapshot import Slice
 from .memo import Memo
 
 FEW: Final = 32
-"""Fewer slices are looked at faster than they are recognized."""
+"""With fewer slices a full build is faster than a comparison with the last table."""
 
 CHANGED: Final = 10
-"""One slice in so many may have changed: with more it is faster to look at all of them."""
+"""If more than one slice in this many has changed, a full build is faster."""
 
 _ID: Final = attrgetter("id")
 _BUSY_GROUP: Final = attrgetter("busy_group")
@@ -31,17 +31,17 @@ _BUSY_GROUP: Final = attrgetter("busy_group")
 
 @dataclass(frozen=True, slots=True)
 class SliceTable:
-    """Slices in the order of their ids; the place of each is its number in it."""
+    """Slices in the order of their ids; the position of a slice is its index."""
 
     given: tuple[Slice, ...]
-    """As they came."""
+    """The slices in their original order."""
     slices: tuple[Slice, ...]
     busy_group: list[str | None]
     """For each position the group of the slice if it is READY, busy, healthy and unmarked, else None."""
     busy_count: Mapping[str, int]
     """How many are plainly busy in each group."""
     others: list[int]
-    """The places of all others, in order."""
+    """The positions of all others, in order."""
     standing: Mapping[tuple[str, State], list[int]]
     """The same by group and state."""
 
@@ -57,13 +57,13 @@ class SliceTable:
         return cls(given, slices, busy_group, busy_count, others, _standing(slices, others))
 
     def within(self, groups: Container[str]) -> SliceTable:
-        """The same where there are only these groups: who works in another one is looked at like all others."""
+        """Returns the same for these groups only: a slice that is busy in another group counts as not plainly busy."""
         if all(group in groups for group in self.busy_count):
             return self
         return self._with(self.given, self.slices, [name if name in groups else None for name in self.busy_group])
 
     def after(self, given: tuple[Slice, ...]) -> SliceTable | None:
-        """Update the table for slices of which a few are new objects; None if their order or number differs."""
+        """Returns the table updated for a few slices that are new objects; None if their order or number differs."""
         changed = few_changes(self.given, given)
         if not changed:
             return None if changed is None else self
@@ -90,7 +90,7 @@ class SliceTable:
 
 
 def few_changes(before: tuple[Slice, ...], after: tuple[Slice, ...]) -> list[int] | None:
-    """The places at which another object is now; None: more than a few have changed, or there are more or fewer."""
+    """Returns the positions of slices that are new objects; None if more than a few changed, or their number did."""
     if len(before) != len(after):
         return None
     most = len(after) // CHANGED
@@ -107,7 +107,7 @@ def _standing(slices: Sequence[Slice], others: Iterable[int]) -> Mapping[tuple[s
 
 
 def slice_table_of(slices: tuple[Slice, ...], recent: Memo[SliceTable]) -> SliceTable:
-    """Build the table of slices that come in any order. Callers must not write to it."""
+    """Builds the table of slices that come in any order. Callers must not write to it."""
     if len(slices) < FEW:
         return SliceTable.of(slices)
     return recent(lambda before: before.after(slices), lambda: SliceTable.of(slices))

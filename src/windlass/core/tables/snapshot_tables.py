@@ -1,12 +1,11 @@
-"""SnapshotTables lays a snapshot out as arrays, once for all drafts that are made from it.
+"""SnapshotTables holds a snapshot as arrays, once for all drafts that are made from it.
 
-A plan tries several ways and makes a draft for each. What they share follows from the snapshot alone and is never
-changed by a draft: its parts in their order, who belongs to which group and is in which state, one row for every node
-with what is free.
+A plan tries several drafts. They share what follows from the snapshot alone and is never changed by a draft: its parts
+in order, the group and state of each slice, one row for every node with its free room.
 
-In a large cluster most slices are plainly busy: ready, with work, healthy, not marked. They are counted, and looked at
-one by one only where a rule is about them. All the others - idle, on their way, leaving, marked, unhealthy, of no group
-- are listed by group and state, so that a plan costs by what there is to decide and not by how much runs.
+In a large cluster most slices are plainly busy: ready, with work, healthy, not marked. They are only counted, unless a
+rule is about them. All others (idle, in flight, leaving, marked, unhealthy, of no group) are listed by group and state,
+so that the cost of a plan depends on what there is to decide and not on how much runs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .slices import slice_table_of
 
 
 class SnapshotTables:
-    """What all drafts of a snapshot share."""
+    """The parts of a snapshot that all its drafts share."""
 
     def __init__(self, snapshot: Snapshot, memo: PlannerMemo | None = None) -> None:
         self.snapshot = snapshot
@@ -44,10 +43,10 @@ class SnapshotTables:
         """A scope for each group, then one for each family."""
         families = family_index(self.groups, self.scopes)
         self.scopes_of = [(group,) if at < 0 else (group, at) for group, at in enumerate(families)]
-        """For each group the scopes that it counts for."""
+        """For each group the indices of the scopes that it counts for."""
         self.has_fallbacks = any(group.fallback for group in self.groups)
         self.family_index: Ints | None = None
-        """For each group the place of its family among the families, -1 without one. None: there are no families."""
+        """For each group the index of its family among the families, -1 without one. None: there are no families."""
         if len(self.scopes) > len(self.groups):
             self.family_index = np.maximum(np.array(families, np.int64) - len(self.groups), -1)
         self._slice_table = slice_table = slice_table_of(snapshot.slices, memo.slices).within(index)
@@ -57,7 +56,7 @@ class SnapshotTables:
         self.busy_count = [slice_table.busy_count.get(group.name, 0) for group in self.groups]
         """For each group how many of its slices are plainly busy."""
         self.positions: dict[tuple[int | None, State], list[int]] = {}
-        """The places of the others by group and state; those of no group under None."""
+        """The positions of the others by group and state; those of no group under None."""
         self.counts: dict[tuple[int | None, State], int] = {
             (group, State.READY): many for group, many in enumerate(self.busy_count) if many
         }
@@ -66,9 +65,9 @@ class SnapshotTables:
         """For each group how many slices it has from QUEUED to READY."""
         self.recallable: list[int] = []
         self.slices_without_group: list[int] = []
-        """The places of all slices of no group."""
+        """The positions of all slices of no group."""
         self.final = frozenset(place for place in self.others if self.slices[place].final)
-        """The places of slices that are about to end."""
+        """The positions of slices that are about to end."""
         for (name, state), places in slice_table.standing.items():
             group = index.get(name)
             alike = self.positions.get((group, state))
@@ -83,20 +82,21 @@ class SnapshotTables:
         self.recallable.sort()
         self.slices_without_group.sort()
         self.tasks: dict[Demand, Any] = {}
-        """The tasks of gangs, if they were asked for: each is tried more than once, and explained."""
+        """The tasks of gangs that were already computed: each gang is tried more than once, and explained."""
 
     def group_of(self, position: int) -> int | None:
         return self._index.get(self.slices[position].group)
 
     def of(self, group: int | None, *states: State) -> list[int]:
-        """The positions of the slices of a group in any of some states, in order, without the plainly busy ones."""
+        """Returns the positions of the slices of a group in any of some states, in order, without the plainly busy
+        ones."""
         found = [here for state in states if (here := self.positions.get((group, state)))]
         if len(found) == 1:
             return found[0]
         return sorted(chain.from_iterable(found)) if found else []
 
     def with_work(self, group: int, *states: State) -> list[int]:
-        """The same with the plainly busy ones."""
+        """Returns the same with the plainly busy ones."""
         rest = self.of(group, *states)
         if State.READY not in states or not self.busy_count[group]:
             return rest
@@ -120,14 +120,14 @@ class SnapshotTables:
 
     @cached_attribute
     def rows(self) -> Rows:
-        """Every node that offers room. Made when first used: if nothing waits, it is not used."""
+        """Every node that offers room. Computed when first used: if nothing waits, it is not used."""
         node_table = node_table_of(self._slice_table, self.group_table, self.memo.nodes)
         profile = self.profile_index[node_table.group]
         self._own_profiles(profile, node_table.group)
         return Rows(node_table.group, node_table.position, node_table.tier, profile, node_table.room)
 
     def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
-        """The profiles of nodes with labels of their own, if a condition uses labels at all."""
+        """The profiles of nodes with labels of their own, if some condition uses labels."""
         if not self.eligibility.asks:
             return
         for row, node in enumerate(self.nodes):

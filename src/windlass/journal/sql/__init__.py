@@ -12,4 +12,4 @@ from .records import Records
 
 
 class SqlJournal(Records, Leases, Health):
-    """A journal in plain SQL; ``Health`` brings the saved states along, which it looks into."""
+    """A journal in plain SQL; ``Health`` includes the checkpoints, which it checks."""

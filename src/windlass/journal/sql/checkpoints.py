@@ -18,7 +18,7 @@ from .schema import PAGE, DatabaseSession, Head, SqlTables
 
 
 class States(SqlTables):
-    """Saving, finding the newest that can be read, and deleting what no restart needs."""
+    """Saves checkpoints, finds the newest readable one, and deletes records that no restart needs."""
 
     def save_state(self, seq: int, state: Mapping[str, Any], *, epoch: int | None = None) -> None:
         text = encode(state, "state")
@@ -64,14 +64,14 @@ class States(SqlTables):
         )
 
     def _first_since(self, session: DatabaseSession, instant: float) -> int | None:
-        """The number of the first record of that instant or later."""
+        """Return the number of the first record at that time or later."""
         found = session.rows("SELECT seq FROM windlass_records WHERE at >= ? ORDER BY at, seq LIMIT 1", (instant,))
         return found[0][0] if found else None
 
     def _readable_states(
         self, session: DatabaseSession, head: Head, below: int | None = None, *, newest_first: bool = True
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """Those up to records below that number. Fetched one at a time, for a state can be large."""
+        """Yield the checkpoints below that number, fetched one at a time, because a state can be large."""
         numbers = session.rows(
             "SELECT seq FROM windlass_states WHERE seq >= ? AND seq < ? "
             f"ORDER BY seq {'DESC' if newest_first else 'ASC'}",
@@ -107,7 +107,7 @@ class States(SqlTables):
             covered = next((seq for seq, _ in self._readable_states(session, head, below)), None)
             if covered is None:
                 return 0
-            # The states below are of no use from here on, even when the kill comes before the first record is deleted.
+            # Older checkpoints are useless from here on, even if a kill comes before the first record is deleted.
             session.rows("DELETE FROM windlass_states WHERE seq < ?", (covered,))
             session.rows("UPDATE windlass_journal SET compacted_to = ?", (covered,))
         deleted, done = 0, 0
@@ -127,7 +127,7 @@ class States(SqlTables):
             if len(rows) < PAGE:
                 break
             done = rows[-1][0]
-            time.sleep(0.001)  # a writer in another thread has its turn between two pages
+            time.sleep(0.001)  # let a writer in another thread run between two pages
         if deleted:
             self._give_back_space()
         return deleted

@@ -13,7 +13,7 @@ from .schema import COLUMNS, PAGE
 
 
 class Health(States):
-    """A check that finds every record that is damaged or missing, and does not stop at the first."""
+    """Checks the journal and reports every damaged or missing record, not only the first."""
 
     def health(self) -> JournalHealth:
         problems: list[str] = []

@@ -13,7 +13,7 @@ from .schema import DatabaseSession, SqlTables
 
 
 class Leases(SqlTables):
-    """Acquiring, renewing and giving back."""
+    """Acquires, renews and releases the lease."""
 
     def acquire(self, holder: str, ttl: float, now: float | None) -> Lease | None:
         check_holder(holder)
@@ -22,7 +22,8 @@ class Leases(SqlTables):
             time = self._time(session, now)
             if head.holder not in (None, holder) and time < head.expires_at:
                 if head.expires_at > time + head.ttl:
-                    # No lease is longer than its ttl, so the clock was set back. The lease counts from the new time on.
+                    # No lease lasts longer than its ttl, so the clock was set back. The lease counts from the new time
+                    # on.
                     session.rows("UPDATE windlass_journal SET expires_at = ?", (time + head.ttl,))
                 return None
             lease = Lease(holder, head.epoch + 1, length, time + length)
@@ -56,7 +57,7 @@ class Leases(SqlTables):
         )
 
     def _time(self, session: DatabaseSession, now: float | None) -> float:
-        """Asked for after the lock was had: the wait for it is not part of the lease."""
+        """Return the time; read after the lock is taken, so that the wait does not shorten the lease."""
         return self._database_time(session) if now is None else finite(now, "now")
 
 

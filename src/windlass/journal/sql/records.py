@@ -14,7 +14,7 @@ from .schema import COLUMNS, PAGE, SqlTables
 
 
 class Records(SqlTables):
-    """Appending and reading."""
+    """Appends and reads records."""
 
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         encoded = [encode_entry(entry, index) for index, entry in enumerate(entries)]
@@ -59,9 +59,9 @@ class Records(SqlTables):
         with self._transaction(write=False) as session:
             low, high = max(after, 0), self._read_head(session, lock=False).last_seq
             if since is not None and subject is None:
-                # The records of a span of time lie together, but for clocks that jumped: the index on time finds
-                # their first and last number, and the pages go through those in order. "+ 0" keeps the database from
-                # walking up the numbers instead until the time fits.
+                # Records of a time span are adjacent, except after clock jumps: the index on time finds
+                # their first and last number, and the pages read those in order. "+ 0" keeps the database from
+                # scanning the numbers instead until the time fits.
                 clause, values = _conditions(since=since, until=until)
                 [(first, last)] = session.rows(
                     f"SELECT MIN(seq + 0), MAX(seq + 0) FROM windlass_records WHERE {clause}", values
@@ -78,7 +78,7 @@ class Records(SqlTables):
         if kinds is None or subject is not None:
             found = pages(subject=subject, kinds=kinds)
         else:
-            # Each kind by its index, and merged: one query for several would sort all that is left for every page.
+            # One indexed query per kind, merged: a single query would sort the whole rest for every page.
             parts = [pages(kinds=(kind,)) for kind in sorted(set(kinds))]
             found = heapq.merge(*parts, key=lambda record: record.seq, reverse=newest_first)
         return islice(found, limit)
@@ -113,7 +113,7 @@ def _conditions(
     subject: str | None = None,
     kinds: Collection[str] | None = None,
 ) -> tuple[str, list[Any]]:
-    """A clause for WHERE and its values."""
+    """Return a WHERE clause and its values."""
     clauses, values = ["1 = 1"], []
     for clause, value in (("at >= ?", since), ("at < ?", until), ("subject = ?", subject)):
         if value is not None:

@@ -1,5 +1,4 @@
-"""This module defines the tables of a journal, the check of the epoch, and what a database must provide, in plain
-SQL.
+"""This module defines the tables of a journal, the check of the epoch, and what a database must provide, in plain SQL.
 
 There are three tables. ``windlass_journal`` has one row: the schema version, the last number given, up to which number
 records may have been deleted, and the lease. Every writing transaction starts by locking that row, so writers are
@@ -37,7 +36,7 @@ class DatabaseSession(Protocol):
     """A transaction under way."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Run a statement; its rows, none if it gives none."""
+        """Run a statement and return its rows."""
         ...
 
     def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -47,12 +46,12 @@ class DatabaseSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The one row."""
+    """The single row of ``windlass_journal``."""
 
     schema_version: int
     last_seq: int
     compacted_to: int
-    """Records up to here may have been deleted: a state below it is of no use."""
+    """Records up to here may have been deleted, so a checkpoint below it is useless."""
     epoch: int
     holder: str | None
     ttl: float
@@ -64,11 +63,11 @@ class Head:
 
 
 class SqlTables(ABC):
-    """The tables of a journal, but for how its database connects, commits and fails."""
+    """The tables of a journal, without the connection, commit and error handling of a database."""
 
     own_clock: bool = False
     locking: ClassVar[str] = ""
-    """What a SELECT needs at its end to lock the row that it reads."""
+    """The suffix of a SELECT that locks the row it reads."""
 
     def __init__(self, location: str, migrations: tuple[Migration, ...]) -> None:
         self.location = location
@@ -80,14 +79,14 @@ class SqlTables(ABC):
 
     @abstractmethod
     def _transaction(self, *, write: bool) -> AbstractContextManager[DatabaseSession]:
-        """All or nothing, for one thread at a time; durable when a writing one ends. Errors leave as ``JournalError``.
-
-        A writing one has locked out other writers, or does so with ``locking``. A reading one sees one instant.
+        """A context for one atomic transaction, for one thread at a time; a write is durable when it ends. Errors are
+        raised as ``JournalError``. A write excludes other writers, at the start or with ``locking``. A read sees one
+        instant.
         """
 
     @abstractmethod
     def _found_version(self, session: DatabaseSession) -> int | None:
-        """The version of the tables that are there; None when there are none of ours."""
+        """Return the version of the existing tables; None when there are none."""
 
     @abstractmethod
     def _size(self) -> int:
@@ -95,7 +94,7 @@ class SqlTables(ABC):
 
     @abstractmethod
     def _integrity(self) -> tuple[str, ...]:
-        """What the database itself finds wrong."""
+        """Return problems that the database itself finds."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -104,7 +103,7 @@ class SqlTables(ABC):
         raise ValueError(f"the journal {self.location} has no clock that all controllers share: pass now")
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Around the transaction that makes or migrates tables, where a writing one does not lock out all others."""
+        """A context around the migration of tables, for databases where a write does not exclude all others."""
         return nullcontext()
 
     def _give_back_space(self) -> None:
@@ -126,7 +125,7 @@ class SqlTables(ABC):
         return len(self._migrations)
 
     def _bring_up_to_date(self, *, create: bool) -> None:
-        """Make or migrate the tables, all in one transaction; refuse newer ones."""
+        """Create or migrate the tables in one transaction; refuse newer ones."""
         with self._transaction(write=False) as session:
             found = self._found_version(session)
         if found == self.schema_version:
@@ -136,7 +135,7 @@ class SqlTables(ABC):
                 f"there is no journal at {self.location}. Check the address, or start a controller with it."
             )
         with self._alone(), self._transaction(write=True) as session:
-            # Another controller may have done it between the two looks.
+            # Another controller may have done it since the check.
             found = self._found_version(session) or 0
             self._refuse_newer(found)
             for statements in self._migrations[found:]:

@@ -1,4 +1,4 @@
-"""This adapter offers a pool to programs with an event loop: they ``await`` where the pool itself would block."""
+"""This adapter offers a pool to asyncio programs: its methods are awaited where the pool's own methods block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AsyncPool:
-    """The same pool with ``await``. It may also be entered: ``async with ComputePool(...).as_asyncio() as pool``."""
+    """A pool with awaitable methods. A context manager: ``async with ComputePool(...).as_asyncio() as pool``."""
 
     def __init__(self, pool: ComputePool) -> None:
         self.pool = pool
@@ -29,7 +29,7 @@ class AsyncPool:
         await asyncio.to_thread(self.pool.close, wait=error is None)
 
     async def run(self, task: Sendable[Any]) -> Any:
-        """What comes of it: ``await pool.run(trial(0.1))``. Cancelled, it cancels the task."""
+        """Run a task and return its value: ``await pool.run(trial(0.1))``. Cancelling the await cancels the task."""
         if isinstance(task, Gathered):
             return await self.gather(*task.tasks, return_exceptions=task.return_exceptions)
         if isinstance(task, TaskSequence):
@@ -37,19 +37,19 @@ class AsyncPool:
         return await asyncio.wrap_future(task > self.pool)
 
     async def gather(self, *tasks: AnyTask, return_exceptions: bool = False) -> list[Any]:
-        """The values of many tasks, in their order."""
+        """Return the values of many tasks, in their order."""
         values: list[Any] = [None] * len(tasks)
         async for position, value in self._arrivals(tasks, return_exceptions=return_exceptions):
             values[position] = value
         return values
 
     async def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
-        """The values of a function over iterables."""
+        """Return the values of a function over iterables."""
         made = compute_of(function)
         return await self.gather(*[made(*args) for args in zip(*iterables, strict=False)])
 
     async def stream(self, *tasks: AnyTask, ordered: bool = True) -> AsyncIterator[Any]:
-        """The values as they come: ``async for value in pool.stream(*tasks)``."""
+        """Iterate over values as they arrive: ``async for value in pool.stream(*tasks)``."""
         early: dict[int, Any] = {}
         due = 0
         async for position, value in self._arrivals(tasks, return_exceptions=False):

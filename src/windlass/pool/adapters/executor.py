@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
+
+from windlass.pool.client.api import compute_of
+from windlass.pool.client.futures import Started, in_order
+from windlass.pool.waits import wait_for_future
 
 if TYPE_CHECKING:
     from windlass.pool.pool import ComputePool
 
 
+class _MappedCalls(Future[None]):
+    """The future of all calls of one ``map``: done when each has ended in any way."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._left = count
+        self._cancel_waiting: Callable[[], None] = lambda: None
+
+    def begun(self, started: Started) -> None:
+        self._cancel_waiting = started.cancel_waiting
+
+    def on_result(self, position: int) -> None:  # noqa: ARG002
+        """Count a call that has ended. Called on the pool's thread."""
+        self._left -= 1
+        if not self._left:
+            self.set_result(None)
+
+    def cancel(self) -> bool:
+        """Cancel the calls that have not been placed on a slot; the others run to their end."""
+        self._cancel_waiting()
+        return False
+
+
 class PoolExecutor(Executor):
-    """Runs calls on a pool. Shutting it down waits for its own calls, and leaves the pool as it is."""
+    """Runs calls on a pool. A shutdown waits for the executor's own calls; the pool keeps running."""
 
     def __init__(self, pool: ComputePool) -> None:
         self._pool = pool
@@ -29,15 +57,25 @@ class PoolExecutor(Executor):
     def map(
         self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[Any]:
-        """Like the built-in ``map``, with all calls started at once. Short calls travel together without being asked
-        to, so ``chunksize`` is not needed; with ``timeout`` each call is a future of its own."""
+        """Like the built-in ``map``, with all calls started at once. The pool sends short calls in batches, so
+        ``chunksize`` has no effect; with ``timeout`` each call has a separate future.
+        """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         if timeout is not None:
             return super().map(fn, *iterables, timeout=timeout)
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        return self._pool.map(fn, *iterables)
+        made = compute_of(fn)
+        tasks = [made(*args) for args in zip(*iterables, strict=False)]
+        arrived: SimpleQueue[int] = SimpleQueue()
+        if not tasks:
+            return iter(())
+        mapped = _MappedCalls(len(tasks))
+        started = self._pool.start_all(tasks, arrived.put, mapped.on_result, begun=mapped.begun)
+        self._futures.add(mapped)
+        mapped.add_done_callback(self._futures.discard)
+        return in_order(self._pool.arrivals(started, arrived))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._shut = True
@@ -48,8 +86,7 @@ class PoolExecutor(Executor):
                     future.cancel()
         if wait:
             for future in futures:
-                if not future.cancelled():
-                    future.exception()
+                wait_for_future(future)
 
     def __repr__(self) -> str:
         return f"<executor of {self._pool.name}>"

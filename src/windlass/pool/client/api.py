@@ -1,4 +1,4 @@
-"""This module has what users write: functions that make lazy tasks, and the operators that send tasks to a pool.
+"""This module defines the API for users: functions that create lazy tasks, and operators that send tasks to a pool.
 
     @wl.compute
     def trial(lr): ...
@@ -37,29 +37,33 @@ V = TypeVar("V")
 Rs = TypeVarTuple("Rs")
 
 _NO_KEYWORDS: Final[Mapping[str, Any]] = {}
-"""One for all tasks that have none: there may be many, and each object more has the garbage collector look sooner."""
+"""The keyword arguments of all tasks without any: fewer objects make the garbage collector run less often."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a task may ask for."""
+    """The options of a task."""
 
     needs: Mapping[str, int | float | str] | None = None
-    """Resources in addition to its slot; None: those of the pool."""
+    """Resources in addition to one slot; None: the pool's ``needs``."""
     retries: int | None = None
-    """None: run again only when its node is lost. A number: that often, for lost nodes and its own exceptions."""
+    """How often it runs again after a lost node, a crash or its own exception. None: three times after lost nodes, once
+    after a crash, never after its own exception.
+    """
     timeout: float | None = None
     """Seconds that one run may take."""
     queue_timeout: float | None = None
-    """Seconds that it may wait to begin."""
+    """Seconds that it may wait for its start."""
     where: str | tuple[str, ...] = ()
     """Conditions on the labels of its node, such as ``zone == us-1a``."""
     apart: Rule | Sequence[Rule] = ()
-    """At most one task of this function on a node: ``"node"``. Or in a slice, or on all nodes with the same label:
-    ``"slice"``, ``"zone"``. With other numbers: ``{"by": "node", "at_most": 2, "from": "other_function"}``."""
+    """``"node"``: at most one task of this function on a node. ``"slice"``, ``"zone"``: at most one in a slice, or on
+    all nodes with the same label. In full: ``{"by": "node", "at_most": 2, "from": "other_function"}``.
+    """
     spread: Rule | Sequence[Rule] = ()
-    """Evenly over the values of a label: ``"zone"``. With other numbers: ``{"over": "zone", "max_skew": 2,
-    "min_domains": 3, "of": "other_function"}``."""
+    """``"zone"``: tasks run evenly over the values of a label. In full: ``{"over": "zone", "max_skew": 2,
+    "min_domains": 3, "of": "other_function"}``.
+    """
     name: str | None = None
 
     @property
@@ -91,11 +95,11 @@ class Compute(Generic[P, R]):
         return Task(self, args, kwargs or _NO_KEYWORDS)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it here and now, as if there were no pool."""
+        """Call the function in this process, without a pool."""
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> Compute[P, R]:
-        """The same function with other options: ``trial.options(retries=2)(0.1)``."""
+        """Return the same function with other options: ``trial.options(retries=2)(0.1)``."""
         return Compute(self.function, _options(changes, self.options_))
 
     @property
@@ -104,7 +108,7 @@ class Compute(Generic[P, R]):
 
     @property
     def streams(self) -> bool:
-        """Whether it is a generator function, whose values come one by one."""
+        """Whether it is a generator function, whose values arrive one by one."""
         return inspect.isgeneratorfunction(inspect.unwrap(self.function))
 
     def __repr__(self) -> str:
@@ -136,16 +140,22 @@ def compute(function: Callable[..., Any] | None = None, /, **options: Any) -> An
 
 
 def compute_of(function: Callable[..., Any], options: Options | None = None) -> Compute[..., Any]:
-    """A function as one whose calls are lazy tasks; one that is already stays as it is."""
+    """Return a function whose calls are lazy tasks; a ``Compute`` is returned unchanged."""
     if isinstance(function, Compute):
         return function if options is None else Compute(function.function, options)
     if not callable(function):
         raise BadPool(f"compute takes a function, not {type(function).__name__}: {function!r}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        name = getattr(function, "__name__", "function")
+        raise BadPool(
+            f"{name} is an async function, and a slot has no event loop. Send a plain function that runs it: "
+            f"def run(*args): return asyncio.run({name}(*args))"
+        )
     return Compute(function, options or Options())
 
 
 class Sendable(ABC, Generic[V]):
-    """Something that can be sent to a pool, which makes a ``V`` of it."""
+    """Something that a pool runs; its value is a ``V``."""
 
     __slots__ = ()
 
@@ -156,11 +166,11 @@ class Sendable(ABC, Generic[V]):
     def _start(self, pool: ComputePool) -> Future[V]: ...
 
     def __rshift__(self, pool: ComputePool) -> V:
-        """Run it on the pool and wait for what comes of it."""
+        """Run it on the pool and wait for its value."""
         return self._run(pool) if _is_pool(pool) else NotImplemented
 
     def __gt__(self, pool: ComputePool) -> Future[V]:
-        """Start it on the pool; what comes of it is in the future."""
+        """Start it on the pool and return a future of its value."""
         return self._start(pool) if _is_pool(pool) else NotImplemented
 
     def __reduce__(self) -> NoReturn:
@@ -184,7 +194,7 @@ def _is_pool(thing: object) -> bool:
 
 
 class Task(Sendable[R]):
-    """One call that has not been made yet. ``R``: what the function returns; of a generator, an iterator."""
+    """One call that has not been made yet. ``R``: what the function returns; an iterator for a generator."""
 
     __slots__ = ("args", "compute", "kwargs")
 
@@ -199,7 +209,7 @@ class Task(Sendable[R]):
         return pool.submit(self)
 
     def __matmul__(self, pool: ComputePool) -> list[R]:
-        """Run it once on every node; the values by rank."""
+        """Run it once on every node; return the values by rank."""
         return pool.everywhere(self) if _is_pool(pool) else NotImplemented
 
     @overload
@@ -215,7 +225,7 @@ class Task(Sendable[R]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GangTask(Sendable[list[R]]):
-    """Calls that start all at once or not at all, one for each rank."""
+    """A gang: calls that start all at once or not at all, one for each rank."""
 
     compute: Compute[..., R]
     size: int
@@ -224,7 +234,7 @@ class GangTask(Sendable[list[R]]):
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> GangTask[R]:
-        """With these arguments, the same for every member."""
+        """Return the gang with these arguments, the same for every member."""
         return replace(self, args=args, kwargs=kwargs)
 
     def _run(self, pool: ComputePool) -> list[R]:
@@ -242,12 +252,12 @@ class GangTask(Sendable[list[R]]):
 
 
 AnyTask = Task[Any] | GangTask[Any]
-"""What a pool runs: one call, or the calls of a gang."""
+"""What a pool runs: one call, or a gang."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskSequence(Sendable[tuple[*Rs]]):
-    """Different tasks at once."""
+    """Different tasks that run at once: ``(a() & b()) >> pool``."""
 
     tasks: tuple[AnyTask, ...]
 
@@ -292,7 +302,7 @@ class Gathered(Sendable[V]):
 
     def _start(self, pool: ComputePool) -> Future[V]:
         if self.stream:
-            raise BadPool("a stream is no future: iterate over gather(..., stream=True) >> pool")
+            raise BadPool("a stream cannot be started with >; iterate over gather(..., stream=True) >> pool")
         return pool.submit_all(self.tasks, list)
 
     def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]:
@@ -321,11 +331,11 @@ def gather(
 def gather(
     *tasks: AnyTask, stream: bool = False, ordered: bool = True, return_exceptions: bool = False
 ) -> Gathered[Any]:
-    """Many tasks as one: ``gather(*tasks) >> pool`` is the list of their values, in their order.
+    """Combine many tasks: ``gather(*tasks) >> pool`` returns the list of their values, in their order.
 
-    ``stream``: an iterator that gives each value as soon as it is there; in the order of the tasks, or with
-    ``ordered=False`` in the order in which they end. The first exception is raised and the tasks that are left are
-    cancelled; with ``return_exceptions`` exceptions stand where values would, and all tasks run.
+    With ``stream`` it returns an iterator that yields each value as soon as it has arrived: in the order of the tasks,
+    or with ``ordered=False`` in the order in which they end. The first exception is raised and the other tasks are
+    cancelled; with ``return_exceptions`` all tasks run, and exceptions are among the values.
     """
     if not {Task, GangTask}.issuperset(map(type, tasks)):
         _complain(tasks)
@@ -343,10 +353,11 @@ def _complain(given: Iterable[Any]) -> None:
 
 
 def gang_of(function: Callable[..., Any] | Task[Any], size: int, *, spread: bool = False) -> GangTask[Any]:
-    """``size`` calls of a function that start together: ``gang(train, size=4)(lr=0.1) >> pool``, a list by rank.
+    """Create a gang of ``size`` calls that start together: ``gang(train, size=4)(lr=0.1) >> pool`` returns a list by
+    rank.
 
-    Each member finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment. ``spread``: each on
-    a node of its own.
+    Each member finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment. ``spread``: each
+    member on a different node.
     """
     if not is_whole(size, 1, 10**5):
         raise BadPool(f"gang: size must be a whole number, at least 1, is {size!r}")

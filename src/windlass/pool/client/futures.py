@@ -1,7 +1,7 @@
 """This module holds futures of single tasks and collections of many. The pool's thread completes them, other threads
 read them.
 
-Values are unpickled on the thread that asks for them: a large result does not hold up the pool.
+Values are unpickled on the thread that reads them, so a large result does not block the pool.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from windlass.pool.errors import BadPool, TaskCancelled, TaskError
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.transport.serialization import TYPES, ItemResult, RawResult, StaysHere, result_of, unpack_value
+from windlass.pool.waits import next_of, wait_for_event, wait_for_future
 
 
 def in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
@@ -33,20 +34,32 @@ def in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
 Answer = RawResult | TaskError
 
 
-class Collection:
-    """The answers to many tasks, by position, in the order in which they come."""
+class CountsResults(Protocol):
+    """Counts the tasks of a collection that have ended, by position."""
 
-    def __init__(self, count: int, *on_result: Callable[[int], None]) -> None:
-        """``on_result``: gets each position whose result has come."""
+    def on_result(self, position: int) -> None:
+        """The task returned a value or raised."""
+        ...
+
+    def on_failed(self, position: int) -> None:
+        """The pool ended the task without a result."""
+        ...
+
+
+class Collection:
+    """The results of many tasks, by position, in the order of their arrival."""
+
+    def __init__(self, count: int, *on_result: Callable[[int], None], progress: CountsResults | None = None) -> None:
+        """``on_result`` gets each position whose result has arrived. ``progress`` counts them."""
         self.answers: list[Answer | list[Answer]] = [None] * count
-        """None: a value that is None, or one that has not come."""
+        """None: the value None, or no value yet."""
         self.values: dict[int, list[bytes]] = {}
-        """What generators have given so far."""
+        """The values of generators so far."""
         self._bad: SimpleQueue[int] = SimpleQueue()
-        """Positions whose answer is no value."""
-        self._on_result, self._left = on_result, count
+        """Positions whose result is an error."""
+        self._on_result, self._progress, self._left = on_result, progress, count
         self._enough = threading.Event()
-        """All are there, or one that is an error."""
+        """Set when all results are there, or one is an error."""
 
     # -- on the pool's thread -----------------------------------------------------------------------------------------
 
@@ -58,29 +71,31 @@ class Collection:
         self._left -= 1
         if bad or not self._left:
             self._enough.set()
+        if self._progress is not None:
+            lost = bad and any(isinstance(one, TaskError) for one in (answer if isinstance(answer, list) else [answer]))
+            (self._progress.on_failed if lost else self._progress.on_result)(position)
         for notify in self._on_result:
             notify(position)
 
     # -- on the thread that waits -------------------------------------------------------------------------------------
 
     def first_error(self) -> int | None:
-        """Wait until all answers are there, without waking for each; or until one of them is an error, and its
-        position."""
+        """Wait until all results are there, without waking for each, or return the position of the first error."""
         while True:
-            whole = not self._left  # read first: what is put before is found below
+            whole = not self._left  # read first: results that arrived before are found below
             with suppress(Empty):
                 return self._bad.get_nowait()
             if whole:
                 return None
-            self._enough.wait()
+            wait_for_event(self._enough)
             self._enough.clear()
 
     def failed(self, position: int) -> bool:
-        """Whether there is an answer, and it is no value."""
+        """Return whether the result is an error."""
         return _failed(self.answers[position])
 
     def value(self, position: int) -> Any:
-        """What came of one; raises what it raised."""
+        """Return the value of one task, or raise its exception."""
         answer = self.answers[position]
         if isinstance(answer, list):
             return gang_value(answer)
@@ -94,17 +109,16 @@ def _failed(answer: Answer | list[Answer]) -> bool:
 
 
 class Started:
-    """Many tasks under way, and what must be done when no one waits for them any more."""
+    """Many tasks in flight, and what to clean up when no caller waits for them."""
 
-    def __init__(
-        self, collection: Collection, on_finished: Callable[[], None], cancel: Callable[[list[BookTask]], None]
-    ) -> None:
+    def __init__(self, collection: Collection, on_finished: Callable[[], None], cancel: Callable[..., None]) -> None:
+        """``cancel`` gets tasks; with ``only_waiting`` it cancels those that have not been placed."""
         self.collection, self._on_finished, self._cancel = collection, on_finished, cancel
         self.tasks: list[BookTask] = []
         """Filled on the pool's thread."""
 
     def value(self, position: int, return_exceptions: bool) -> Any:
-        """What came of one; with ``return_exceptions`` that may be the exception itself."""
+        """Return the value of one task; with ``return_exceptions`` that may be its exception."""
         try:
             return self.collection.value(position)
         except Exception as error:
@@ -113,21 +127,25 @@ class Started:
             return error
 
     def values(self, return_exceptions: bool) -> list[Any]:
-        """What came of all of them, in order, once all are there."""
+        """Wait for all values, and return them in order."""
         return [
             answer if type(answer) in TYPES else self.value(position, return_exceptions)
             for position, answer in enumerate(self.collection.answers)
         ]
 
+    def cancel_waiting(self) -> None:
+        """Cancel the tasks that have not been placed on a slot."""
+        self._cancel(self.tasks, only_waiting=True)
+
     def ended(self, whole: bool) -> None:
-        """No one waits any more: all have come, or what is left is cancelled."""
+        """End the collection: cancel the tasks that have not ended."""
         self._on_finished()
         if not whole:
             self._cancel(self.tasks)
 
 
 def value_of(answer: Answer, values: list[bytes]) -> Any:
-    """The value of a task; of a generator, the list of its values."""
+    """Return the value of a task; for a generator, the list of its values."""
     if isinstance(answer, TaskError):
         raise answer
     if not isinstance(answer, ItemResult):
@@ -137,7 +155,9 @@ def value_of(answer: Answer, values: list[bytes]) -> Any:
 
 
 def gang_value(answers: list[Answer]) -> list[Any]:
-    """The values of a gang by rank; raises the one exception that ended it, not those of the members it took along."""
+    """Return the values of a gang by rank, or raise the exception that ended it, not those of members that ended with
+    it.
+    """
     for answer in answers:
         if isinstance(answer, ItemResult) and not answer.good:
             answer.value()
@@ -166,7 +186,7 @@ class Member:
 
 
 class Ranks:
-    """The answers of the members of a gang, or of one task on every node; passed on when all are there."""
+    """Collects the results of a gang, or of one task on every node, and passes them on when all are there."""
 
     def __init__(self, size: int, whole: Callable[[list[Answer]], None]) -> None:
         self._answers: list[Answer] = [None] * size
@@ -200,7 +220,7 @@ class Rank:
         self._ranks.put(self._rank, error)
 
     def on_value(self, blob: bytes) -> None:
-        """Members of a gang are no generators."""
+        """Never called: members of a gang are not generators."""
 
 
 class TaskFuture(Future[Any]):
@@ -216,7 +236,7 @@ class TaskFuture(Future[Any]):
         self._unpacked = False
 
     def __reduce__(self) -> NoReturn:
-        raise StaysHere("it is a future, whose value may not be there yet. Pass its value: future.result()")
+        raise StaysHere("a future cannot be an argument of a task. Pass its value: future.result()")
 
     # -- as a ticket, on the pool's thread ----------------------------------------------------------------------------
 
@@ -235,7 +255,7 @@ class TaskFuture(Future[Any]):
         self._values.append(blob)
 
     def answer(self, answer: Answer | list[Answer]) -> None:
-        """What came of it."""
+        """The result of the task or gang."""
         if isinstance(answer, TaskCancelled) and not self._started:
             self._started = True
             super().cancel()
@@ -247,14 +267,16 @@ class TaskFuture(Future[Any]):
     # -- for the user -------------------------------------------------------------------------------------------------
 
     def cancel(self) -> bool:
-        """End it; True unless it is over already. A task that runs is killed, with the process of its slot."""
+        """Cancel the task; True unless it has ended. A running task is killed with the process of its slot."""
         if self.done():
             return self.cancelled()
         self._cancel(self.tasks)
         return True
 
     def result(self, timeout: float | None = None) -> Any:
-        """The value, or the exception of the task is raised."""
+        """Wait for the value and return it, or raise the exception of the task."""
+        if timeout is None:
+            wait_for_future(self)
         answer = super().result(timeout)
         with self._lock:
             if not self._unpacked:
@@ -266,7 +288,9 @@ class TaskFuture(Future[Any]):
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The exception of the task; None if it gave a value."""
+        """Wait for the task and return its exception; None if it returned a value."""
+        if timeout is None:
+            wait_for_future(self)
         super().exception(timeout)
         try:
             self.result(0)
@@ -282,7 +306,7 @@ class TaskFuture(Future[Any]):
 
 
 class StreamTicket:
-    """Passes on values as they come."""
+    """The ticket of a generator: passes on values as they arrive."""
 
     def __init__(self) -> None:
         self.arrived: queue.SimpleQueue[bytes | ItemResult | TaskError] = queue.SimpleQueue()
@@ -301,12 +325,13 @@ class StreamTicket:
 
 
 def streamed(ticket: StreamTicket, cancel: Callable[[], None]) -> Iterator[Any]:
-    """The values of a generator; a reader that stops ends it. After a lost node it starts from its beginning, and
-    what it gave before is not given again."""
+    """Iterates over the values of a generator on a node. A reader that stops ends the generator. After a lost node the
+    generator starts again from its beginning, and the values that the reader has got are skipped.
+    """
     over = False
     try:
         while True:
-            arrived = ticket.arrived.get()
+            arrived = next_of(ticket.arrived)
             if isinstance(arrived, bytes):
                 yield unpack_value(arrived)
                 continue
@@ -321,15 +346,16 @@ def streamed(ticket: StreamTicket, cancel: Callable[[], None]) -> Iterator[Any]:
 
 
 class AllFuture(Future[Any]):
-    """The values of many tasks at once. It is done when all are, or when the first of them has failed; the others are
-    cancelled then."""
+    """The future of many tasks. It is done when all tasks have ended, or when the first has failed; then the others are
+    cancelled.
+    """
 
     def __init__(self, make: Callable[[list[Any]], Any]) -> None:
-        """``make``: what the list of values becomes."""
+        """``make`` converts the list of values into the result."""
         super().__init__()
         self._make, self._left = make, 0
         self._failed: int | None = None
-        """The first that failed: those that were cancelled for it get exceptions of their own later."""
+        """The first task that failed: those that were cancelled because of it get their own exceptions later."""
         self.started: Started
         self.set_running_or_notify_cancel()
 
@@ -340,7 +366,7 @@ class AllFuture(Future[Any]):
             self._end(whole=True)
 
     def on_result(self, position: int) -> None:
-        """One of them has an answer. On the pool's thread."""
+        """Note that a task has a result. Called on the pool's thread."""
         self._left -= 1
         if self.done():
             return
@@ -354,7 +380,7 @@ class AllFuture(Future[Any]):
         self.set_result(None)
 
     def cancel(self) -> bool:
-        """End all of them; True unless they are over already."""
+        """Cancel all tasks; True unless they have ended."""
         if self.done():
             return False
         self.started.ended(False)
@@ -370,6 +396,8 @@ class AllFuture(Future[Any]):
             return None, error
 
     def result(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            wait_for_future(self)
         super().result(timeout)
         value, error = self._outcome
         if error is not None:
@@ -377,14 +405,16 @@ class AllFuture(Future[Any]):
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        if timeout is None:
+            wait_for_future(self)
         super().exception(timeout)
         return self._outcome[1]
 
 
 def tasks_of(future: Future[Any]) -> list[BookTask]:
-    """What a future of a pool stands for."""
+    """Return the tasks of a future of a pool."""
     if isinstance(future, AllFuture):
         return list(future.started.tasks)
     if isinstance(future, TaskFuture):
         return future.tasks
-    raise BadPool(f"{future!r} is no future of a pool; give what task > pool gave")
+    raise BadPool(f"{future!r} is not a future of a pool; give the future that task > pool returned")

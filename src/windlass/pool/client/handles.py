@@ -1,7 +1,8 @@
 """Handle stands for a value that was sent to a pool once: ``handle = pool.put(value)``.
 
-Given to a task, at any depth of its arguments, it is the value there. On one machine tasks read it without a copy; to
-another machine it travels once for each node. It is dropped when no handle and no task holds it any more.
+A handle in the arguments of a task, at any depth, is replaced by the value on the node. On one machine tasks read it
+without a copy; to another machine it travels once for each node. The value is removed when no handle and no task holds
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Handle:
         self._release = weakref.finalize(self, store.drop, name)
 
     def get(self) -> Any:
-        """Return the value here, as a copy of its own."""
+        """Return a copy of the value in this process."""
         return load(self._shared.path)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

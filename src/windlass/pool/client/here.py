@@ -1,4 +1,4 @@
-"""``here()`` says inside a task where it runs."""
+"""``here()`` returns, inside a task, where the task runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NODE = "WINDLASS_NODE"
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The place of the task that runs."""
+    """The place of a running task."""
 
     rank: int
-    """In its gang, or among the nodes when it runs on every node; otherwise the number of its node."""
+    """The rank in its gang, or among the nodes when it runs on every node; otherwise the number of its node."""
     nodes: int
     """Nodes of the pool when the task was sent."""
     head: str

@@ -1,4 +1,4 @@
-"""This module explains to a user who sends something other than a task to a pool what to write."""
+"""This module writes the error message for a user who sends something other than a task to a pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORT.maxother = _SHORT.maxstring = 60
 
 
 def no_task(given: Any, operator: str) -> str:
-    """Why ``given`` cannot be sent with an operator, and what to write."""
+    """Return why ``given`` cannot be sent with an operator, and what to write."""
     if isinstance(given, Sendable):
         return (
             f"{given!r} cannot be sent with {operator}: a gang runs on as many nodes as it has members, and many tasks "
@@ -32,11 +32,11 @@ def no_task(given: Any, operator: str) -> str:
     if isinstance(given, Iterable) and type(given).__name__ in ("generator", "map", "list", "tuple"):
         return _unpack(f"a {type(given).__name__}", operator)
     return (
-        f"{_SHORT.repr(given)} is a value of type {type(given).__name__}, not a task: the function that gave it has "
-        f"run here already, if it was a call. To run it on the pool decorate it with @compute, and write "
+        f"{_SHORT.repr(given)} is a value of type {type(given).__name__}, not a task: if it is the result of "
+        f"a call, the function has already run here. To run it on the pool decorate it with @compute, and write "
         f"function(...) {operator} pool"
     )
 
 
 def _unpack(what: str, operator: str) -> str:
-    return f"{what} is no task: write gather(*tasks) {operator if operator != '@' else '>>'} pool"
+    return f"{what} is not a task: write gather(*tasks) {operator if operator != '@' else '>>'} pool"

@@ -13,14 +13,14 @@ from windlass.core.model.constraints import NO_RULES, Apart, Rules, Spread
 from windlass.pool.errors import BadPool, is_whole
 
 Rule = str | Mapping[str, Any]
-"""A kind of domain alone, or a mapping with the names of a scenario file."""
+"""The kind of a domain, or a mapping with the keys of a scenario file."""
 MOST: Final = 10**6
 APART: Final = {"by": "", "from": "", "at_most": 1}
 SPREAD: Final = {"over": "", "of": "", "max_skew": 1, "min_domains": 1}
 
 
 def rules_of(name: str, apart: Rule | Sequence[Rule], spread: Rule | Sequence[Rule]) -> Rules:
-    """The rules of a function's tasks; ``BadPool`` says what is wrong. ``name``: of the function."""
+    """Return the rules of a function's tasks; raise ``BadPool`` for a wrong one. ``name``: the function's name."""
     if not apart and not spread:
         return NO_RULES
     aparts = [_read("apart", one, APART, "by", "from", name) for one in _listed(apart)]

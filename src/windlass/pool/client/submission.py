@@ -1,7 +1,7 @@
 """Preparer turns a user's tasks into scheduled tasks: pickled, checked, with large arguments in the data store.
 
-It works on the user's own thread. What is wrong with a task is raised here, before anything is sent: a function that
-cannot be pickled, a need that no group has.
+It runs on the user's own thread. Errors in a task are raised here, before anything is sent: a function that cannot be
+pickled, a need that no group has.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from .api import AnyTask, Compute, GangTask, Options
 from .rules import rules_of
 
 _SMALL: Final = frozenset({int, float, bool, type(None)})
-"""Types whose values are never large; most arguments are of one of them."""
+"""Types whose values are never large. Most arguments have one of them."""
 KINDS_KEPT: Final = 1000
-"""Kinds that are remembered: a program that makes a new function for each task must not fill its memory with them."""
+"""Size of the cache of kinds: a program that makes a new function for each task must not fill its memory."""
 LONG_FUNCTION: Final = 1 << 14
-"""Bytes: a function whose closure is larger is sent to each node once, not with every batch."""
+"""Bytes of a pickled function from which on it is sent to each node once, not with every batch."""
 
 
 class Piece(NamedTuple):
-    """Tasks that follow each other and have all in common but their arguments, ready to be sent."""
+    """Consecutive tasks that differ only in their arguments, ready to be sent."""
 
     kind: Kind
     arguments: list[Arguments]
     """Of each."""
     shared: tuple[str, ...] = ()
-    """Names of the large values that each needs."""
+    """Names of the large values that each task needs."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Prepared:
     pieces: list[Piece] = field(default_factory=list)
     store: DataStore | None = None
     held: list[str] = field(default_factory=list)
-    """Names of large values that are kept until the tasks hold them themselves."""
+    """Names of large values that are held until the tasks hold them."""
 
     def hold(self, value: Packed, name: str | None = None) -> Shared:
         """Put a large value into the store."""
@@ -74,7 +74,7 @@ class Prepared:
         return Shared(kept, self.store.path(kept))
 
     def release(self) -> None:
-        """The tasks hold what they need, or will never be sent."""
+        """Release the large values: the tasks hold them now, or will never be sent."""
         if self.store is not None:
             for name in self.held:
                 self.store.drop(name)
@@ -82,10 +82,10 @@ class Prepared:
 
 
 class Preparer:
-    """Prepares tasks for one pool, and remembers the kinds that it has seen."""
+    """Prepares tasks for one pool, and caches their kinds."""
 
     def __init__(self, shape: PoolShape, store: DataStore | None = None) -> None:
-        """``store``: for large arguments; without one they travel with each task."""
+        """``store``: for large arguments; without one they are sent with each task."""
         self.store = store
         self.reshape(shape)
 
@@ -94,7 +94,7 @@ class Preparer:
         self._kinds: dict[tuple[str, str, Any, bool], Kind] = {}
 
     def prepare(self, tasks: Sequence[AnyTask]) -> Prepared:
-        """All of them, or the first thing that is wrong with one of them. A gang is prepared alone."""
+        """Prepare all tasks, or raise the first error. A gang is prepared alone."""
         prepared = Prepared(store=self.store)
         try:
             with uncollected(len(tasks)):
@@ -128,7 +128,7 @@ class Preparer:
             _append(prepared.pieces, Piece(kind, light, shared))
 
     def _kind(self, task: AnyTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
-        """What the task has in common with others of its function, and under which name that is shared, if it is."""
+        """Return the kind of a task, and the name under which its function is in the store, if it is."""
         made = task.compute
         blob = pack_function(made.function)
         digest = hashlib.sha256(blob).hexdigest()[:24]
@@ -167,7 +167,7 @@ class Preparer:
         )
 
     def check(self, kind: Kind, task: AnyTask) -> None:
-        """``NothingFits`` if no group could ever run it: the planner's own word, on an empty cluster."""
+        """Raise ``NothingFits`` if no group can ever run it, as decided by the planner on an empty cluster."""
         size = task.size if isinstance(task, GangTask) else 1
         spread = isinstance(task, GangTask) and task.spread
         gang = None if not isinstance(task, GangTask) else Gang.SPREAD if spread else Gang.ANY
@@ -190,12 +190,13 @@ class Preparer:
         blockers = sorted(item.groups.items(), key=lambda one: (one[1].code in IMPOSSIBLE, one[0]))
         sentences = "; ".join(f"{reason.why}" for _, reason in blockers)
         what = f"a gang of {size} of {kind.name}" if gang else kind.name
+        needs = _needs_text(kind.needs)
         raise NothingFits(
-            f"{what} can never run in this pool: it needs {_needs_text(kind.needs)}. {sentences}{self._nearest(kind)}"
+            f"{what} can never run in this pool: it needs {needs}. Reason: {sentences}{self._nearest(kind)}"
         )
 
     def _nearest(self, kind: Kind) -> str:
-        """The group that misses the least of it."""
+        """Return the group that lacks the least of the needs, in words."""
         needs = dict(kind.needs)
         scores = []
         for sold in self._shape.settings.groups:
@@ -208,27 +209,29 @@ class Preparer:
     def _arguments(
         self, task: AnyTask, large: dict[int, Shared], prepared: Prepared
     ) -> tuple[Arguments, Sequence[str]]:
-        """The arguments of a task, with large ones in the store, and the names under which those are there. ``large``:
-        those of tasks that are prepared together, by identity, so that each is looked at once."""
+        """Return the arguments of a task, with large ones in the store, and their names there. ``large``: large values
+        of tasks that are prepared together, by identity, so that each is stored once.
+        """
         if self.store is None:
-            return pack_arguments(task.args, task.kwargs), []
+            return pack_arguments(task.args, task.kwargs, task.compute.name), []
         names: list[str] = []
 
         def light(value: Any) -> Any:
-            if type(value) in _SMALL or _size(value) < LARGE:
+            if not is_large(value):
                 return value
             shared = large.get(id(value))
             if shared is None:
-                shared = large[id(value)] = prepared.hold(pack_shared(value))
+                shared = large[id(value)] = prepared.hold(pack_shared(value, f"an argument of {task.compute.name},"))
             return shared
 
         token = names_used.set(names)
         try:
             args = tuple(light(one) for one in task.args)
-            arguments = pack_arguments(args, {key: light(one) for key, one in task.kwargs.items()})
+            kwargs = {key: light(one) for key, one in task.kwargs.items()}
+            arguments = pack_arguments(args, kwargs, task.compute.name)
         finally:
             names_used.reset(token)
-        if isinstance(arguments, bytes) and len(arguments) >= LARGE:  # something large is inside of them
+        if isinstance(arguments, bytes) and len(arguments) >= LARGE:  # a large value is nested in them
             shared = prepared.hold(Packed(arguments))
             names.append(shared.name)
             arguments = pickle.dumps(shared, protocol=pickle.HIGHEST_PROTOCOL)
@@ -236,13 +239,18 @@ class Preparer:
 
 
 def _append(pieces: list[Piece], piece: Piece) -> None:
-    """Add a piece if it has tasks: one task, or one gang, is one piece."""
+    """Add a piece if it has tasks. A single task or a gang is one piece."""
     if piece.arguments:
         pieces.append(piece)
 
 
+def is_large(value: Any) -> bool:
+    """Return whether a value is stored once for all tasks that have it as an argument."""
+    return type(value) not in _SMALL and _size(value) >= LARGE
+
+
 def _size(value: Any) -> int:
-    size = getattr(value, "nbytes", None)  # of arrays, which do not always count their data in getsizeof
+    size = getattr(value, "nbytes", None)  # for arrays: getsizeof does not always include their data
     return size if isinstance(size, int) else sys.getsizeof(value)
 
 
@@ -255,4 +263,4 @@ def _hashable(options: Options) -> Any:
 
 
 def _needs_text(needs: Amounts) -> str:
-    return format_needs(tuple((name, amount) for name, amount in needs if (name, amount) != (SLOTS, 1000)) or needs)
+    return format_needs({name: amount for name, amount in needs if (name, amount) != (SLOTS, 1000)} or dict(needs))

@@ -1,9 +1,9 @@
-"""The contract of an engine: it carries calls to the slots of nodes and brings back what came of them.
+"""Engine is the contract of an engine: it carries calls to the slots of nodes and brings back their results.
 
 A node is one host of the pool with one or more slots; a slot is one process that runs one call at a time. A call is a
-batch of items, which run one after the other. An engine never chooses and never repeats: the task book says which call
-goes to which slot, and a call whose slot is lost is reported as lost, once, and is never started again by the engine.
-All methods are called on the pool's event loop; an engine calls its listener on that loop too, in order for each call:
+batch of items, which run one after the other. An engine never places and never retries: the task book decides which
+call goes to which slot, and a call whose slot is lost is reported as lost once and not started again. All methods are
+called on the pool's event loop; an engine calls its listener on that loop too, in order for each call:
 ``on_call_began``, then output, values, results and ``on_call_shortened``, then ``on_call_ended``. Exactly one
 ``on_call_ended`` comes for every call that was given to ``run``.
 """
@@ -21,7 +21,7 @@ from windlass.workloads.protocol import Join
 
 
 class EngineError(Exception):
-    """The engine cannot be used; its text is shown to people and says what to do."""
+    """The engine cannot be used; the text is shown to people and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class NodeFacts:
     node: str
     slots: int
     python: str
-    """Such as ``3.11.9``. A node whose minor version is not the pool's own is refused with a clear message."""
+    """Such as ``3.11.9``. A node with another minor version than the pool is refused with a clear message."""
     address: str
-    """Where other nodes reach it; a gang's head is found by it."""
+    """The address at which other nodes reach it, for gangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,48 +44,54 @@ class Call:
     node: str
     slot: int
     blob: bytes
-    """What `runner` understands; an engine does not look inside."""
+    """The batch for `runner`; opaque to an engine."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Set for the time of the call, such as the rank in a gang."""
+    """Environment variables during the call, such as the rank in a gang."""
     items: int = 1
     """Items in the blob."""
 
 
 Ending = Literal["done", "lost", "revoked", "killed", "crashed", "broken"]
 """``done``: every item that it kept ran and has a result (which may be an exception of the user's own). ``lost``: its
-node went away. ``revoked``: taken back before it began. ``killed``: ended because ``kill`` asked for it. ``crashed``:
-the process of its slot died while it ran; the node stays. ``broken``: it could not be run or its result could not be
-brought back; the detail says why, for people."""
+node went away. ``revoked``: taken back before it began. ``killed``: ended by ``kill``. ``crashed``:
+the process of its slot died while it ran; the node stays. ``broken``: it could not be run, or its result could not be
+sent back; the detail says why, for people.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What came of a call."""
+    """The outcome of a call."""
 
     ending: Ending
     results: Sequence[PackedResult] = ()
-    """What `runner` gave for each item that ended after the last ``on_results``, in order."""
+    """The results of the items that ended after the last ``on_results``, in order."""
     seconds: float = 0.0
-    """What those items took."""
+    """The seconds that those items took."""
     detail: str = ""
     began: bool = False
-    """Whether the first item without a result may have begun. Items after it have not: they are not what failed."""
+    """Whether the first item without a result may have begun. Later items have not begun, so they did not cause the
+    failure.
+    """
 
 
 class Listener(Protocol):
-    """Is called when something happens: the task book."""
+    """Receives the events of an engine: the task book."""
 
     def on_node_joined(self, facts: NodeFacts) -> None:
-        """All slots of a node are there."""
+        """A node has joined, with all its slots."""
         ...
 
     def on_node_left(self, node: str, why: str) -> None:
-        """The node is gone, or so broken that none of its calls will end. Comes after ``on_call_ended`` of them all."""
+        """A node has left, or is so broken that none of its calls will end. Called after ``on_call_ended`` of all its
+        calls.
+        """
         ...
 
     def on_node_silent(self, node: str, seconds: float) -> None:
-        """The node has sent no heartbeat for so long, and may hang. It is silent until ``on_node_heard`` or
-        ``on_node_left``."""
+        """A node has sent no heartbeat for ``seconds``, and may hang. It is silent until ``on_node_heard`` or
+        ``on_node_left``.
+        """
         ...
 
     def on_node_heard(self, node: str) -> None:
@@ -93,15 +99,15 @@ class Listener(Protocol):
         ...
 
     def on_call_began(self, call: str) -> None:
-        """Its first item runs now."""
+        """The first item of a call runs now."""
         ...
 
     def on_results(self, call: str, results: Sequence[PackedResult], seconds: float) -> None:
-        """The next items have ended, with these results, and took so long; the one after them runs now."""
+        """The next items have ended, with these results and durations; the item after them runs now."""
         ...
 
     def on_call_shortened(self, call: str, items: int) -> None:
-        """The call keeps only so many items, its first ones. The others were taken back and will not begin."""
+        """A call keeps only its first ``items`` items. The others were taken back and will not begin."""
         ...
 
     def on_output(self, call: str, item: int, stream: Stream, line: str) -> None:
@@ -113,7 +119,7 @@ class Listener(Protocol):
         ...
 
     def on_call_ended(self, call: str, outcome: CallOutcome) -> None:
-        """It is over."""
+        """A call has ended."""
         ...
 
     def data_store(self) -> DataStore | None:
@@ -122,7 +128,7 @@ class Listener(Protocol):
         ...
 
     def on_engine_down(self, why: str) -> None:
-        """The engine cannot reach its nodes for the moment. Calls go on there; no new node can join."""
+        """The engine cannot reach its nodes at the moment. Their calls continue; no new node can join."""
         ...
 
     def on_engine_up(self) -> None:
@@ -130,7 +136,7 @@ class Listener(Protocol):
         ...
 
     def on_engine_lost(self, why: str) -> None:
-        """The engine will not come back: no call will end with a result any more. Comes before ``on_call_ended``."""
+        """The engine cannot be restarted: no call will end with a result. Called before ``on_call_ended``."""
         ...
 
 
@@ -139,39 +145,44 @@ class Engine(Protocol):
     """Carries calls."""
 
     async def start(self, listener: Listener) -> None:
-        """Bring up what the engine itself needs (a scheduler process). ``EngineError`` if that is not possible."""
+        """Start what the engine itself needs (a scheduler process). Raise ``EngineError`` if that is not possible."""
         ...
 
     def join(self, node: str, slots: int) -> Join:
-        """What a host must run to become this node. Pure, once the engine has been started. Its environment holds the
-        keys to the pool: a provider keeps it from other users of its machines."""
+        """Return the command that makes a host this node. It has no side effects; the engine must have been started.
+        The environment holds the pool's keys, so a provider must hide it from other users of its machines. Calls on the
+        pool's own machine run in the working directory of its program.
+        """
         ...
 
     def run(self, call: Call) -> None:
         """Carry a call to its slot. Returns at once. A slot that is busy runs it next, in the order of the calls.
 
-        A call for a node that is not there, or not any more, is ``lost``.
+        A call for a node that does not exist, or has left, is ``lost``.
         """
         ...
 
     def revoke(self, call: str) -> None:
-        """Take back its items that have not begun. If none has, it is ``revoked``; if some have, it is ``shortened``;
-        if all have, nothing happens."""
+        """Take back the items of a call that have not begun. If none has begun, the call is ``revoked``; if some have,
+        it is ``shortened``; if all have, nothing happens.
+        """
         ...
 
     def kill(self, call: str) -> None:
-        """End it even if it runs: it is ``killed`` then. The process of its slot may go for that and come back; calls
-        behind it on the slot are ``revoked``, the node stays. One that has not begun is ``revoked``; one that has ended
-        by then is left as it is, and no other call is hit in its place."""
+        """End a call even if it runs: then it is ``killed``. The process of its slot may be restarted for that; calls
+        behind it on the slot are ``revoked``, and the node stays. A call that has not begun is ``revoked``; one that
+        has already ended is unchanged, and no other call is killed in its place.
+        """
         ...
 
     def dismiss(self, node: str) -> None:
-        """The node is not wanted any more: it leaves, its processes end. Calls still there are ``lost``."""
+        """Order a node to leave: its processes end. Calls that are still there are ``lost``."""
         ...
 
     def abandon(self, node: str, why: str) -> None:
-        """Give a node up that does not answer: its calls are ``lost`` and it has ``left`` at once. Whatever it says
-        later is ignored, and it is ordered to leave if it comes back."""
+        """Abandon a node that does not answer: its calls are ``lost`` and it has left at once. Its later messages are
+        ignored, and it is ordered to leave if it reconnects.
+        """
         ...
 
     async def close(self) -> None:

@@ -12,18 +12,19 @@ from .protocol import Engine
 
 
 class MissingExtra(PoolError, ImportError):
-    """Something must be installed first; the text has the command."""
+    """An optional package is not installed; the text has the command that installs it."""
 
 
 def need(module: str, extra: str) -> None:
-    """``MissingExtra`` unless a module is installed."""
+    """Raise ``MissingExtra`` unless a module is installed."""
     if importlib.util.find_spec(module) is None:
         raise MissingExtra(f"{module} is not installed, and this pool needs it: {install_command(extra)}")
 
 
 def engine_of(given: str | Engine) -> Callable[[float, str], Engine]:
-    """Return a function that makes the engine; a name that is not known is an error at once. The function is given the
-    pool's ``unhealthy_timeout`` and the address of this computer on which nodes reach it."""
+    """Return a function that creates the engine; an unknown name raises an error at once. The function takes the pool's
+    ``unhealthy_timeout`` and the address of this computer that nodes connect to.
+    """
     if not isinstance(given, str):
         if not isinstance(given, Engine):
             raise BadPool(f"engine must be 'dask' or 'ray', is {type(given).__name__}")

@@ -1,7 +1,7 @@
 """The console shows a working pool: a live view on a terminal, plain lines elsewhere, nothing on request.
 
-The live view has the nodes by state, the tasks, a bar for every gather, why the last change was made, and the money.
-What tasks print goes by above it, each line with the name of its task; with plain lines it does too.
+The live view shows the nodes by state, the tasks, a progress bar for every gather, why the last change was made, and
+the cost. Above it appears what tasks print, each line with the name of its task. Plain lines show it too.
 """
 
 from __future__ import annotations
@@ -24,20 +24,26 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 REFRESH = 0.25
-"""Seconds between two pictures of the live view."""
+"""Seconds between two updates of the live view."""
 PROGRESS_EVERY = 5.0
 """Seconds between two lines about one gather."""
 
 
 class Progress(Protocol):
-    """How far one gather is."""
+    """The progress of one gather."""
 
     def on_result(self, position: int) -> None:
-        """One more is there; on the pool's thread."""
+        """Count one more task that has run: it returned a value or raised. Called on the pool's thread."""
+        ...
+
+    def on_failed(self, position: int) -> None:
+        """Count one more task that the pool ended without a result: it crashed, or there was no node for it. Called on
+        the pool's thread.
+        """
         ...
 
     def ended(self) -> None:
-        """It is over, or given up."""
+        """End the progress: all results are there, or the caller gave up."""
         ...
 
 
@@ -46,11 +52,11 @@ class Console(Protocol):
     """Shows what a pool does. Called from the pool's thread and from the user's."""
 
     def on_open(self, status: Callable[[], PoolStatus]) -> None:
-        """The pool is up; ``status`` asks it."""
+        """Note that the pool has started. ``status`` returns its status."""
         ...
 
     def progress(self, count: int) -> Progress | None:
-        """So many tasks were sent together; None: their progress is not shown."""
+        """Note that ``count`` tasks were submitted together. Return their progress, or None if it is not shown."""
         ...
 
     def on_output(self, task: ScheduledTask, stream: str, line: str) -> None:
@@ -58,20 +64,20 @@ class Console(Protocol):
         ...
 
     def on_pass(self, done: Pass) -> None:
-        """The controller made a pass."""
+        """Note what a pass of the controller changed."""
         ...
 
     def on_message(self, text: str) -> None:
-        """The controller has something to say."""
+        """Show a message of the controller."""
         ...
 
     def on_close(self) -> None:
-        """The pool is closed, or about to be."""
+        """Note that the pool closes."""
         ...
 
 
 class Silent:
-    """Tells nothing, not even what tasks print."""
+    """Shows nothing, not even what tasks print."""
 
     def on_open(self, status: Callable[[], PoolStatus]) -> None:
         pass
@@ -93,7 +99,7 @@ class Silent:
 
 
 class Lines:
-    """Plain lines on standard error; what tasks print to where they printed it."""
+    """Prints plain lines on standard error. What tasks print goes to the same stream here."""
 
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None) -> None:
         self._out, self._err = out, err
@@ -128,7 +134,7 @@ class Lines:
 
 class _LineProgress:
     def __init__(self, console: Lines, count: int) -> None:
-        self._console, self._count, self._done = console, count, 0
+        self._console, self._count, self._done, self._failed = console, count, 0, 0
         self._said_at = time.monotonic()
 
     def on_result(self, position: int) -> None:  # noqa: ARG002
@@ -136,17 +142,21 @@ class _LineProgress:
         now = time.monotonic()
         if now - self._said_at >= PROGRESS_EVERY:
             self._said_at = now
-            self._console.on_message(f"{self._done} of {plural(self._count, 'task')} done")
+            failed = f", {self._failed} failed" if self._failed else ""
+            self._console.on_message(f"{self._done} of {plural(self._count, 'task')} done{failed}")
+
+    def on_failed(self, position: int) -> None:  # noqa: ARG002
+        self._failed += 1
 
     def ended(self) -> None:
         pass
 
 
 class Live:
-    """A view at the bottom of the terminal that is drawn again a few times a second."""
+    """Draws a view at the bottom of the terminal, a few times a second."""
 
     def __init__(self, console: Any = None) -> None:
-        """``console``: of rich; standard error if none is given."""
+        """``console``: a console of rich, by default on standard error."""
         from rich.console import Console as RichConsole
 
         self._rich = console or RichConsole(stderr=True)
@@ -198,7 +208,7 @@ class Live:
         where.print(Text.assemble((f"[{task.label}] ", "red" if stream == "stderr" else "cyan"), line))
 
     def on_pass(self, done: Pass) -> None:
-        """What changed is in the picture."""
+        """Show nothing: the view contains the change."""
 
     def on_message(self, text: str) -> None:
         from rich.text import Text
@@ -221,8 +231,10 @@ class _Bar:
     def on_result(self, position: int) -> None:  # noqa: ARG002
         self.done += 1
 
+    on_failed = on_result
+
     def left(self) -> str:
-        """About how long it will take, by how long the others took."""
+        """Estimate the remaining time from the time of the finished tasks."""
         if not self.done:
             return ""
         left = (time.monotonic() - self._since) * (self.count - self.done) / self.done
@@ -234,7 +246,7 @@ class _Bar:
 
 
 def console_of(given: object) -> Console:
-    """The console that a word stands for."""
+    """Return the console for the ``console`` argument of a pool."""
     if given in (False, None, "silent"):
         return Silent()
     if given in ("auto", True):

@@ -1,7 +1,6 @@
-"""This module reports the status of a pool, and why a node, a task or a group is as it is.
-
-Made from the controller's state and journal, like ``windlass status`` and ``windlass why``, so the words are the
-same. On the pool's thread.
+"""This module reports the status of a pool, and explains the state of a node, a task or a group. It reads the
+controller's state and journal, like ``windlass status`` and ``windlass why``, so the sentences are the same. It runs on
+the pool's thread.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from windlass.pool.runtime import PoolRuntime
 from windlass.pool.scheduler.nodes import PoolNode
 
 LOOKED_BACK = 1000
-"""Records that are looked through for names like the one that is not known."""
+"""Number of journal records that are searched for names similar to an unknown one."""
 
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node, also one that boots."""
+    """The status of one node, which may still boot."""
 
     name: str
     number: int | None
-    """In the order in which nodes joined; None: it has not."""
+    """Its number, in the order in which nodes joined; None before it has joined."""
     group: str
     state: str
     since: float
@@ -45,24 +44,24 @@ class NodeStatus:
 
 @dataclass(frozen=True, repr=False)
 class PoolStatus:
-    """All of a pool at one instant. It prints as a page, also in a notebook; ``to_dict`` is plain data."""
+    """The status of a pool at one instant. It prints as a page, also in a notebook; ``to_dict`` returns plain data."""
 
     nodes: tuple[NodeStatus, ...]
     waiting: int
     running: int
     done: int
     slots: int
-    """Of nodes that take work."""
+    """Slots of nodes that take tasks."""
     rule: tuple[str, ...]
-    """What the rule says, one line for each group that it steers."""
+    """The decision of the scaling rule, one line for each group."""
     last_change: str
     dollars_per_hour: float
     dollars: float
-    """Spent so far."""
+    """Dollars spent so far."""
     troubles: tuple[str, ...] = ()
 
     def count(self, *states: str) -> int:
-        """Nodes in these states."""
+        """Return the number of nodes in these states."""
         return sum(node.state in states for node in self.nodes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def _page(status: PoolStatus) -> Iterator[str]:
 
 
 def summary(status: PoolStatus) -> str:
-    """One line: nodes by state, tasks by state, money if there is any in it."""
+    """Return one line: nodes by state, tasks by state, and the cost if nodes have a price."""
     states = [f"{status.count(state)} {state}" for state in State if status.count(state)]
     cost = f", ${status.dollars_per_hour:.2f}/h, ${status.dollars:.4f} so far" if status.dollars_per_hour else ""
     nodes = ", ".join(states) or "none"
@@ -93,7 +92,7 @@ def summary(status: PoolStatus) -> str:
 
 
 def status_of(runtime: PoolRuntime) -> PoolStatus:
-    """The status of now."""
+    """Return the current status."""
     picture = _picture(runtime)
     controller_state, now = picture.controller_state, picture.now
     joined: dict[str, list[PoolNode]] = {}
@@ -106,8 +105,16 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
         mine = joined.get(record.id, [])
         code, why = picture.stay(record)
         tasks = sum(node.tasks() for node in mine)
-        if code == Code.BUSY:  # the last plan's word; the book knows what runs now
+        silent = [node.silent_since for node in mine if node.silent_since is not None]
+        if record.state == State.READY and not mine:
+            why = "it does not answer; its tasks run on other nodes, and it is being replaced"
+        elif silent:
+            limit = seconds(runtime.shape.settings.policy.unhealthy_timeout)
+            why = f"no heartbeat for {seconds(now - min(silent))}; it is replaced after {limit}"
+        elif code == Code.BUSY:  # the reason of the last plan may be old; the book knows what runs now
             why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
+        elif code == Code.PROTECTED:
+            why = "idle; the head is released last"
         nodes.append(
             NodeStatus(
                 record.id,
@@ -142,7 +149,7 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
 
 
 def _next_tries(runtime: PoolRuntime) -> Iterator[str]:
-    """Launches that were refused, and when they are tried again."""
+    """Return the refused launches, and when they are tried again."""
     now, controller = runtime.now(), runtime.service.controller
     for name, (at, why) in sorted(controller.actuator.next_tries().items()):
         yield f"launch of {name} refused: {why}; next try in {seconds(at - now)}"
@@ -165,7 +172,7 @@ def _picture(runtime: PoolRuntime) -> Picture:
 
 
 def why(runtime: PoolRuntime, name: str | int | None = None) -> str:
-    """Why something is as it is."""
+    """Explain the state of a node, a task or a group."""
     if name is None:
         return "\n".join(_why_pool(runtime))
     picture = _picture(runtime)
@@ -187,7 +194,7 @@ def why(runtime: PoolRuntime, name: str | int | None = None) -> str:
 
 
 def _slice_named(runtime: PoolRuntime, name: str | int) -> str:
-    """The slice of a node, by its number, its own name or that of its slice."""
+    """Return the slice of a node, by the node's number, its name or the name of its slice."""
     for node in runtime.task_book.nodes.values():
         if str(name) in (str(node.number), node.id):
             return node.slice_id
@@ -218,8 +225,7 @@ def _why_node(runtime: PoolRuntime, picture: Picture, name: str, life: SliceHist
         if decision is not None and record.state == State.READY:
             yield f"  the pool: {decision.action}: {decision.reason}"
     if life.certified is not None:
-        at, fence = life.certified
-        yield f"  {_clock(at)}  acknowledged empty under fence {fence}"
+        yield f"  {_clock(life.certified[0])}  the workload confirmed that nothing runs there"
     if life.forgotten is not None:
         yield f"  confirmed gone {seconds(max(0, now - life.forgotten))} ago"
 
@@ -227,7 +233,7 @@ def _why_node(runtime: PoolRuntime, picture: Picture, name: str, life: SliceHist
 def _why_task(runtime: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
     running = [call.running for node in runtime.task_book.nodes.values() for call in node.running()]
     mine = [task for task in running if task is not None and runtime.task_book.waiting.name_of(task.kind) == name]
-    waiting = runtime.task_book.queued_of(name)  # the demand is what the last pass has seen
+    waiting = runtime.task_book.queued_of(name)  # the demand of the last pass may be old
     yield f"{name}: {waiting} waiting, {len(mine)} running"
     if demand is not None and waiting:
         for part in picture.parts(demand):

@@ -1,9 +1,8 @@
-"""PoolSteering applies the size rule of a pool to the settings of its controller.
-
-Growing needs no steering: what waits is demand, and the planner buys for it in the same pass, calls back what is on its
-way out first, and counts what boots. Shrinking does: the planner would release by its rules at any time, the pool's
-rule says when, and down to how many. So the release rules of a group are in force only while the rule says so, with its
-number as the floor; and the head, the node that has been there longest, is protected while others live.
+"""PoolSteering applies the scaling rule of a pool to the settings of its controller. Growth needs no override: waiting
+tasks are demand, and the planner buys nodes for them in the same pass, after it has cancelled drains and counted nodes
+that boot. Shrinking needs one: the planner could release nodes at any time, but the pool's rule decides when, and how
+many must stay. So the release rules of a group apply only while the rule allows it, with its number as the minimum. The
+head, which is the oldest node, is protected while other nodes exist.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from .rule import LITTLE, SPARE, Limits, Memory, Pressure, ScalingDecision, deci
 
 
 class PoolSteering:
-    """Steers the groups of one pool, and remembers what the rule must remember."""
+    """Overrides the settings of the groups of one pool, and keeps the memory of its rule."""
 
     def __init__(self, shape: PoolShape, engine_trouble: Callable[[], str] = lambda: "") -> None:
-        """``engine_trouble``: why no node can join for the moment; empty while all is well."""
+        """``engine_trouble`` returns why no node can join at the moment, or an empty string."""
         self._engine_trouble = engine_trouble
         self._memories: dict[str, Memory] = {}
         self.decisions: dict[str, ScalingDecision] = {}
@@ -39,12 +38,12 @@ class PoolSteering:
         self._last: Steered | None = None
 
     def reshape(self, shape: PoolShape) -> None:
-        """Other limits from now on; the size to begin with is wanted again."""
+        """Set other limits; the initial size is wanted again."""
         self._limits: Mapping[str, Limits] = shape.limits
         self._floors = dict(shape.desired)
 
     def __call__(self, settings: Settings, work: ValidView | None, task_book: Fleet, now: float) -> Steered:
-        """As the controller calls it, once a pass."""
+        """Return the settings for one pass. The controller calls it once in each pass."""
         if work is None:
             return self._last or Steered(settings)
         if self._engine_trouble():
@@ -86,7 +85,7 @@ class PoolSteering:
 
 
 def _frozen(settings: Settings, fleet: Fleet) -> Settings:
-    """No more nodes than there are, and none goes: the engine is down, and none could join."""
+    """Keep the number of nodes: the engine is down, and no new node could join."""
     counts: dict[str, int] = {}
     for record in fleet.slices.values():
         counts[record.group] = counts.get(record.group, 0) + (record.state not in ENDING)
@@ -99,7 +98,7 @@ def _frozen(settings: Settings, fleet: Fleet) -> Settings:
 
 
 def pressure_of(group: Group, view: WorkloadView, task_book: Fleet) -> Pressure:
-    """The pressure on one group: what waits that it could hold, and what its nodes do."""
+    """Return the pressure on one group: waiting tasks that it could run, and the use of its nodes."""
     slices = {name for name, record in task_book.slices.items() if record.group == group.name}
     offering = sum(task_book.slices[name].state in OFFERING for name in slices)
     running = sum(dict(node.used).get(SLOTS, 0) for node in view.nodes if node.slice_id in slices)
@@ -112,7 +111,7 @@ def pressure_of(group: Group, view: WorkloadView, task_book: Fleet) -> Pressure:
 
 
 def could_hold(group: Group, demand: Demand) -> bool:
-    """Whether tasks of a demand could run on nodes of a group."""
+    """Return whether tasks of a demand could run on nodes of a group."""
     labels = group.node_labels()
     return all(condition.holds(labels) for condition in demand.where) and all(
         fits_empty(group.resources, bundle.needs) for bundle in demand.bundles
@@ -120,7 +119,8 @@ def could_hold(group: Group, demand: Demand) -> bool:
 
 
 def head_of(view: WorkloadView, task_book: Fleet) -> str | None:
-    """The slice of the node that joined first of those that are there, while others live: it goes after them. A pool
-    shows its nodes in the order in which they joined."""
+    """Return the slice of the oldest node while other nodes exist: it is released last. A pool lists its nodes in the
+    order in which they joined.
+    """
     living = [record for record in task_book.slices.values() if record.state not in ENDING]
     return view.nodes[0].slice_id if view.nodes and len(living) > 1 else None

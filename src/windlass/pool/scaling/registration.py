@@ -8,7 +8,7 @@ from windlass.setting_types import Section
 from windlass.workloads.registry import WorkloadType
 
 POOL: Final = WorkloadType(
-    summary="tasks of a program in Python, which runs its controller itself; its configuration is for looking at it.",
+    summary="tasks of a Python program, which runs its own controller; the configuration is for reading its state.",
     section=Section("a pool", ()),
     build=None,
     runs_on=frozenset(),

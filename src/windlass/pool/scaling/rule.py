@@ -5,9 +5,9 @@
     something runs, nothing is queued, and little is used for a while -> ceil(running / slots) and one more
     else                                   -> as it is
 
-Growing is never damped. Shrinking waits until the little use has lasted for the cooldown, and for another one after
-each shrink: so a pause between two phases of work costs no nodes. Nodes that boot count as nodes. Pure: the time and
-the memory are arguments, and the next memory is part of the answer.
+Growing is never damped. Shrinking waits until the use has been low for the cooldown, and for another cooldown after
+each shrink, so a pause between two phases of work costs no nodes. Nodes that boot count as nodes. The rule is pure:
+time and memory are arguments, and the next memory is part of the answer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Literal
 from windlass.core.model.reasons import plural, seconds
 
 LITTLE = 30
-"""Per cent of the slots: below this the pool is too large for what runs."""
+"""Per cent of the slots in use below which the pool is too large."""
 SPARE = 1
-"""Nodes beyond what the running work needs that a shrink leaves, so that the next task finds a slot."""
+"""Nodes that a shrink keeps in addition to those that running tasks need, so that the next task finds a free slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Pressure:
     """What a pool's task book reports on every change."""
 
     queued: int
-    """Tasks with no place to run yet."""
+    """Tasks that have not been placed."""
     running: int
     """Slots in use."""
     slots: int
     """Slots of one node."""
     nodes: int
-    """Nodes that take work now or will when they have booted."""
+    """Nodes that take tasks now, or will after their boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Memory:
     idle_since: float | None = None
     """Since when nothing runs and nothing is queued."""
     low_since: float | None = None
-    """Since when little is used, or since the last shrink."""
+    """Since when the use is low, or the last shrink."""
 
 
 Action = Literal["grow", "steady", "shrink", "idle"]
@@ -62,14 +62,14 @@ Action = Literal["grow", "steady", "shrink", "idle"]
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
-    """How many nodes there should be, and why."""
+    """The number of nodes that the pool should have, and why."""
 
     nodes: int
     action: Action
     reason: str
     memory: Memory
     due: float | None = None
-    """When it may be decided otherwise although nothing happens."""
+    """When the decision may change although nothing happens."""
 
 
 def decide(pressure: Pressure, memory: Memory, now: float, limits: Limits) -> ScalingDecision:

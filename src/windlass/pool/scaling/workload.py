@@ -21,7 +21,7 @@ from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
 
 
 class PoolWorkload:
-    """Runs the tasks of one pool. Made on its event loop; ``start`` first."""
+    """Runs the tasks of one pool. It is created on the pool's event loop; call ``start`` first."""
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class PoolWorkload:
         unhealthy_timeout: float = 30.0,
         store: DataStore | None = None,
     ) -> None:
-        """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``on_finished`` gets tasks that have ended, before their tickets.
-        ``store``: where large values are."""
+        """``environment``: variables of every node's processes. ``python``: the version that nodes must have.
+        ``limit``: bytes of the largest result of a task. ``on_finished`` gets tasks that have ended, before their
+        tickets. ``store``: where large values are.
+        """
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
@@ -63,7 +64,7 @@ class PoolWorkload:
         await self._engine.start(self.task_book)
 
     def regroup(self, groups: Iterable[Group]) -> None:
-        """From now on nodes join as members of these groups; nodes that have joined stay as they are."""
+        """Set the groups of nodes that will join; nodes that have joined keep theirs."""
         self._groups = {group.name: group for group in groups}
 
     # -- the contract -------------------------------------------------------------------------------------------------
@@ -99,10 +100,10 @@ class PoolWorkload:
             self._group_of.pop(slice_id, None)
 
     async def close(self) -> None:
-        """Place nothing any more; its owner closes the engine."""
+        """Stop placing tasks; the owner closes the engine."""
         self.task_book.close()
 
 
 def slots_of(group: Group) -> int:
-    """Calls that a node of a group runs at once."""
+    """Return how many calls a node of a group runs at once."""
     return dict(group.resources).get(SLOTS, 0) // 1000

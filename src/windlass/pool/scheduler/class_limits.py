@@ -2,7 +2,7 @@
 
 The rules are those of the planner (`core.model.constraints`), on the tasks that run now. A task counts as one of its
 class, which is the name of its function. A domain is a node, a slice, or all nodes with the same value of a label.
-``apart`` binds both ways: a task does not go where it would break the rule of a task that runs there.
+``apart`` binds both ways: a task is not placed where it would break the rule of a running task.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .tasks import Kind
 Domain = tuple[str, str]
 """(kind, name), such as ``("zone", "us-1a")``."""
 MIRRORED: Final = 0
-"""The ``at_most`` of a rule that two classes never meet; only such a rule can be turned around for the planner."""
+"""The ``at_most`` of a rule that two classes never share a domain; only such a rule can be reversed for the planner."""
 
 
 def named_classes(kinds: Iterable[Kind]) -> frozenset[str]:
-    """The classes that the rules of these kinds ask about, also when they are turned around."""
+    """Return the classes that the rules of these kinds count, also in reversed rules."""
     return frozenset(name for kind in kinds if kind.rules.binding for name in (kind.name, *kind.rules.named()))
 
 
 def turned_around(kind: Kind, kinds: Iterable[Kind]) -> tuple[Apart, ...]:
-    """What the rules of other kinds mean for this one: a class that must not meet it."""
+    """Return the reversed rules of other kinds: classes that this kind must not share a domain with."""
     return tuple(
         Apart(other.name, rule.by, MIRRORED)
         for other in dict.fromkeys(kinds)
@@ -42,17 +42,16 @@ class ClassLimits:
     """Counts the tasks of every class in every domain of a pool's nodes."""
 
     def __init__(self, nodes: Sequence[PoolNode], groups: Iterable[Group], keys: frozenset[str]) -> None:
-        """Nothing runs yet. ``groups``: all that the pool may buy nodes of. ``keys``: the kinds of domains that rules
-        ask about."""
+        """Start with no running task. ``groups``: those of the pool. ``keys``: the kinds of domains in the rules."""
         self._nodes, self._groups, self._keys = nodes, tuple(groups), keys
         self._counts: Counter[tuple[Domain, str]] = Counter()
         self._caps: dict[tuple[Domain, str], int] = {}
-        """The most tasks of a class that the tasks which run in a domain allow there."""
+        """The most tasks of a class that the running tasks of a domain allow in it."""
         self._eligible: dict[tuple[Kind, str], frozenset[Domain]] = {}
 
     @classmethod
     def now(cls, nodes: Sequence[PoolNode], groups: Iterable[Group], kinds: Iterable[Kind]) -> ClassLimits | None:
-        """With what runs on the nodes; ``kinds``: those of the tasks to be placed. None: no task has a rule."""
+        """Count the running tasks on the nodes. ``kinds``: of the tasks to be placed. None: no task has a rule."""
         running = [(node, call.kind) for node in nodes for call in node.running()]
         keys = frozenset(key for kind in (*kinds, *(kind for _, kind in running)) for key in kind.rules.domains())
         if not keys:
@@ -63,17 +62,17 @@ class ClassLimits:
         return limits
 
     def copy(self) -> ClassLimits:
-        """To try something on."""
+        """Return a copy, to try a placement."""
         found = self.empty()
         found._counts, found._caps, found._eligible = self._counts.copy(), self._caps.copy(), self._eligible
         return found
 
     def empty(self) -> ClassLimits:
-        """The same nodes with nothing on them."""
+        """Return the counts for the same nodes without running tasks."""
         return ClassLimits(self._nodes, self._groups, self._keys)
 
     def add(self, node: PoolNode, kind: Kind) -> None:
-        """A task of a kind runs on a node."""
+        """Count a task of a kind on a node."""
         for key in self._keys:
             if (domain := _domain(node, key)) is not None:
                 self._counts[domain, kind.name] += 1
@@ -83,7 +82,7 @@ class ClassLimits:
                 self._caps[where] = min(self._caps.get(where, rule.at_most), rule.at_most)
 
     def allow(self, node: PoolNode, kind: Kind) -> bool:
-        """Whether one more task of a kind may run on a node."""
+        """Return whether one more task of a kind may run on a node."""
         return (
             all(self._apart(node, kind, rule) for rule in kind.rules.apart)
             and all(self._spread(node, kind, rule) for rule in kind.rules.spread)
@@ -107,13 +106,13 @@ class ClassLimits:
         return self._counts[domain, rule.of] + (rule.of == kind.name) - fewest <= rule.max_skew
 
     def _eligible_domains(self, kind: Kind, over: str) -> frozenset[Domain]:
-        """Where tasks of a kind could be: on nodes that are there, and on nodes that could be bought."""
+        """Return the domains in which tasks of a kind could run, on existing nodes and on nodes that may be bought."""
         found = self._eligible.get((kind, over))
         if found is None:
             here = {_domain(node, over) for node in self._nodes if node.accepts(kind)} - {None}
             groups = [group for group in self._groups if accepts(group, kind)]
             if over in (NODE, SLICE):
-                new = {(over, "") for _ in groups[:1]}  # a machine that could be bought holds no task yet
+                new = {(over, "") for _ in groups[:1]}  # a machine that could be bought runs no task yet
             else:
                 new = {(over, one[over]) for one in (group.node_labels() for group in groups) if over in one}
             found = self._eligible[kind, over] = frozenset(one for one in (*here, *new) if one is not None)
@@ -121,7 +120,7 @@ class ClassLimits:
 
 
 def _domain(node: PoolNode, key: str) -> Domain | None:
-    """The domain of a node; None: it does not have the label."""
+    """Return the domain of a node; None if it does not have the label."""
     if key == NODE:
         return key, node.id
     if key == SLICE:

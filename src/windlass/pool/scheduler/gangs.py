@@ -1,9 +1,9 @@
 """A TaskGang is a set of tasks that start all at once or not at all, know their rank and their head, and end
 together.
 
-Members are placed together on free slots, ranks in the order of the nodes, so that neighbours in rank are neighbours in
-place. A gang that loses a member starts again as a whole, within one budget of retries: its members wait for each
-other, so those that are left could only hang. One whose member raises is ended as a whole for the same reason.
+Members are placed together on free slots, with ranks in the order of the nodes, so that consecutive ranks share a node.
+A gang that loses a member starts again as a whole, and that costs one retry: its members wait for each other, so the
+remaining ones would hang. A gang whose member raises ends as a whole, for the same reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from .nodes import PoolNode, Slot
 from .tasks import Kind, OnFinished, ScheduledTask, TaskPlacement
 
 FIRST_PORT: Final = 29500
-"""Where torch puts its meeting point by default; a gang on another machine takes one of the thousand from there on."""
+"""The default port of torch's rendezvous. A gang whose head is on another machine uses one of the thousand ports from
+it.
+"""
 
 
 class GangFailed(TaskError):
@@ -32,21 +34,21 @@ class GangFailed(TaskError):
 
 @dataclass(eq=False, slots=True)
 class TaskGang:
-    """One of them. Member number 0 is on the head."""
+    """A gang. Member number 0 runs on the head."""
 
     name: str
     spread: bool
-    """Whether each must be on a node of its own."""
+    """Whether each member must be on a different node."""
     since: float
     members: list[ScheduledTask] = field(default_factory=list)
     used: int = 0
-    """Of its retries."""
+    """Retries that have been used."""
     calls: dict[str, TaskPlacement] = field(default_factory=dict)
-    """Of the members, as long as they have not ended."""
+    """The calls of members that have not ended."""
     results: dict[int, ItemResult] = field(default_factory=dict)
-    """Of the members that have come to an end, by rank."""
+    """The outcomes of members that have ended, by rank."""
     trouble: str = ""
-    """What went wrong first."""
+    """The first failure."""
 
     @property
     def kind(self) -> Kind:
@@ -57,7 +59,7 @@ class TaskGang:
         return self.members[0].number
 
     def forget_run(self) -> None:
-        """As if it had never started."""
+        """Reset the gang for another start."""
         self.results, self.trouble = {}, ""
 
 
@@ -65,7 +67,9 @@ Place = tuple[PoolNode, Slot, TakenRoom]
 
 
 def places_for(gang: TaskGang, nodes: Iterable[PoolNode], limits: ClassLimits | None = None) -> list[Place] | None:
-    """A free slot with room for each member, in rank order, and the room taken; None, and nothing is taken."""
+    """Find and reserve a free slot for each member, in rank order. Return None, and reserve nothing, if that is not
+    possible.
+    """
     free = {
         node: list(node.free_slots())
         for node in nodes
@@ -90,7 +94,7 @@ def places_for(gang: TaskGang, nodes: Iterable[PoolNode], limits: ClassLimits | 
 
 
 def fits_when_empty(gang: TaskGang, nodes: Iterable[PoolNode], limits: ClassLimits | None = None) -> bool:
-    """Whether the nodes that are there could hold it if nothing ran on them: then it is worth waiting for them."""
+    """Return whether the existing nodes could hold the gang if nothing ran on them: then it waits for them."""
     places = {}
     for node in nodes:
         if node.accepts(gang.kind):
@@ -103,8 +107,9 @@ def fits_when_empty(gang: TaskGang, nodes: Iterable[PoolNode], limits: ClassLimi
 def _share_out(
     gang: TaskGang, places: dict[PoolNode, int], limits: ClassLimits | None, take: Callable[[PoolNode], bool]
 ) -> bool:
-    """Give every member a node, each node as many as it has places; whether all have one. ``take`` is called for each,
-    and says whether the node had room. Rules between tasks may want several rounds: one in each zone, then another."""
+    """Assign a node to every member; return whether all have one. ``take`` reserves room for one member, and returns
+    whether the node had it. Rules between tasks may need several rounds: one member in each zone, then another.
+    """
     left, missing, moved = dict(places), len(gang.members), True
     while missing and moved:
         moved = False
@@ -121,13 +126,15 @@ def _share_out(
 
 
 def environments(gang: TaskGang, places: list[Place]) -> list[dict[str, str]]:
-    """The variables of each member, in the names that torch and similar libraries read, and in ours."""
+    """Return the environment variables of each member, under the names that torch reads and under those of Windlass."""
     found = rank_environments([node for node, _, _ in places], gang.number)
     return [{**one, "WINDLASS_GANG": gang.name} for one in found]
 
 
 def rank_environments(nodes: Sequence[PoolNode], number: int) -> list[dict[str, str]]:
-    """The variables of processes that work together, one on each of these nodes, by rank. ``number``: picks a port."""
+    """Return the environment variables of processes that work together, by rank, one for each node. ``number`` selects
+    a port.
+    """
     head = nodes[0].facts.address
     size, port = str(len(nodes)), str(free_port(head, number))
     on_node: dict[str, int] = {}
@@ -157,7 +164,7 @@ def rank_environments(nodes: Sequence[PoolNode], number: int) -> list[dict[str, 
 
 
 def free_port(address: str, number: int) -> int:
-    """A port on the head: one that is free, where the head is this machine."""
+    """Return a port on the head; a free one if the head is this machine."""
     with suppress(OSError), socket.socket() as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]
@@ -166,7 +173,7 @@ def free_port(address: str, number: int) -> int:
 
 
 def ended(gang: TaskGang, on_finished: OnFinished) -> list[ScheduledTask]:
-    """Every member has ended: complete all tickets, or return the members that start again."""
+    """Handle the end of all members: complete their tickets, or return the members that start again."""
     kind, results = gang.kind, gang.results
     doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)
     if doomed is None and gang.trouble:

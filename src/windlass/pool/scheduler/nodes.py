@@ -1,4 +1,4 @@
-"""The nodes of the pool: which calls each slot has, what room is left, and the drain fences of their slices."""
+"""PoolNode records the slots of a node, their calls and the free resources; DrainFence cordons the nodes of a slice."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .tasks import Kind, ScheduledTask, TaskPlacement
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One process. ``calls[0]`` has it; one more may wait behind it."""
+    """One process. ``calls[0]`` runs in it; one more call may wait."""
 
     number: int
     calls: list[TaskPlacement] = field(default_factory=list)
 
 
 def accepts(group: Group, kind: Kind) -> bool:
-    """Whether an empty node of a group could run a task, by the checks with which the planner buys it."""
+    """Return whether an empty node of a group could run a task, by the same checks as the planner's."""
     labels = group.node_labels()
     return (
         fits_empty(group.resources, kind.needs)
@@ -34,7 +34,7 @@ def accepts(group: Group, kind: Kind) -> bool:
 
 
 class PoolNode:
-    """One host of the pool that has joined."""
+    """A node that has joined the pool."""
 
     def __init__(self, number: int, slice_id: str, group: Group, facts: NodeFacts, now: float) -> None:
         self.number, self.slice_id, self.group, self.facts = number, slice_id, group, facts
@@ -45,13 +45,13 @@ class PoolNode:
         self.idle_since: float | None = now
         self.joined_at = now
         self.leaving = False
-        """Whether a call was lost with it: it is about to end."""
+        """Whether a call was lost on it: the node is about to leave."""
         self.silent_since: float | None = None
-        """Since when it is silent, if it may hang."""
+        """When its heartbeats stopped; None while they arrive."""
         self.done = 0
-        """Tasks that came to an end here."""
+        """The number of tasks that ended here."""
         self.pinned: list[ScheduledTask] = []
-        """Tasks that may run nowhere else."""
+        """Waiting tasks that may run only here."""
         self._accepts: dict[Kind, bool] = {}
 
     @property
@@ -60,7 +60,7 @@ class PoolNode:
 
     @property
     def accelerated(self) -> int:
-        """Accelerators that it has: what needs none goes elsewhere first."""
+        """The number of its accelerators: tasks without need of them prefer other nodes."""
         return sum(amount for name, amount in self.group.resources if name in ("gpu", "tpu"))
 
     def accepts(self, kind: Kind) -> bool:
@@ -72,7 +72,7 @@ class PoolNode:
         return (slot for slot in self._in_turn if not slot.calls)
 
     def take_last(self, slot: Slot) -> None:
-        """Take this slot after all others from now on: its process has ended, and the next one is just starting."""
+        """Move a slot to the end of the order: its process has ended, and the next one is starting."""
         self._in_turn.remove(slot)
         self._in_turn.append(slot)
 
@@ -80,22 +80,22 @@ class PoolNode:
         return [call for slot in self.slots for call in slot.calls]
 
     def running(self) -> list[TaskPlacement]:
-        """The calls that have a slot, begun or about to."""
+        """Return the calls at the front of each slot, begun or about to begin."""
         return [slot.calls[0] for slot in self.slots if slot.calls]
 
     def queued(self) -> Iterator[ScheduledTask]:
-        """Tasks that are here and have not begun: they wait behind others on a slot."""
+        """Return the tasks that wait here behind others on a slot."""
         return (task for slot in self.slots for call in slot.calls for task in call.queued)
 
     def tasks(self) -> int:
-        """Tasks that run here."""
+        """The number of tasks that run here."""
         return len(self.running())
 
     def used(self) -> Amounts:
         return self.room.used()
 
     def shown(self, classes: Collection[str] = ()) -> WorkNode:
-        """``classes``: those that rules between tasks ask about."""
+        """Return the node as the controller sees it. ``classes``: those that rules between tasks count."""
         counts = Counter(call.kind.name for call in self.running() if call.kind.name in classes) if classes else {}
         return WorkNode(
             self.id,
@@ -111,8 +111,9 @@ class PoolNode:
 
 @dataclass(slots=True)
 class Fence:
-    """The drain fence of one slice: an epoch that cordons it, and one up to which every cordon is void. A cordon that
-    comes late, or an uncordon of the past, changes nothing."""
+    """The drain fence of one slice: the epoch of its cordon, and the epoch up to which cordons are void. A late cordon
+    or an old uncordon changes nothing.
+    """
 
     cordon: int = 0
     void: int = 0

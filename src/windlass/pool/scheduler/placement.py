@@ -1,9 +1,9 @@
 """Placer decides which waiting task goes to which slot, and which tasks are sent together.
 
-In the order in which they came: tasks that name their node, gangs, then all others, each on the first node that accepts
-it and has room. A gang that the nodes which are there could hold, if they were empty, holds them against tasks that
-came later. Where every slot is taken, one short batch may wait behind another. Where a slot is free and nothing waits
-for it, tasks that have not begun elsewhere are taken back for it.
+The order is: tasks that name their node, gangs, then all others by arrival, each on the first node that accepts it and
+has room. If a gang would fit on the existing nodes once they are empty, later tasks are not placed on them. When every
+slot is busy, one short batch may wait behind another. When a slot is free and nothing waits for it, tasks that wait
+behind others on a slot are taken back for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .waiting import WaitingTasks
 
 
 class Send(Protocol):
-    """Gives tasks to the engine as one call."""
+    """Sends tasks to the engine as one call."""
 
     def __call__(
         self,
@@ -37,19 +37,19 @@ class Send(Protocol):
 
 
 def _ran(call: TaskPlacement, now: float) -> float:
-    """Seconds for which the task that has the slot has run at least."""
+    """Seconds for which the task on the slot has run at least."""
     if call.moved_at is None:
         return 0.0
     return max(0.0, now - call.moved_at - (UNSEEN if len(call.tasks) > 1 else 0.0))
 
 
 def _has_for(line: Sequence[ScheduledTask], node: PoolNode) -> bool:
-    """Whether the first of a line may travel with others to a node."""
+    """Return whether the first task of a queue may be sent to a node in a batch."""
     return len(line) > 0 and not line[0].alone and node.id not in line[0].lost_on
 
 
 class Placer:
-    """Places what waits, and knows how long tasks of a kind take."""
+    """Places waiting tasks, and estimates how long tasks of a kind take."""
 
     def __init__(
         self,
@@ -57,17 +57,18 @@ class Placer:
         send: Send,
         revoke: Callable[[TaskPlacement], None],
         now: Callable[[], float],
-        look_again: Callable[[float], None],
+        place_later: Callable[[float], None],
         groups: Callable[[], Iterable[Group]] = tuple,
     ) -> None:
-        """``look_again``: called with the seconds after which placing may find more to do although nothing happens.
-        ``groups``: gives all groups of the pool."""
+        """``place_later`` is called with the seconds after which placing must run again although nothing happens.
+        ``groups`` returns all groups of the pool.
+        """
         self.waiting, self._send, self._revoke, self._groups = waiting, send, revoke, groups
-        self._now, self._look_again = now, look_again
+        self._now, self._place_later = now, place_later
         self._paces: WeakKeyDictionary[Kind, Pace] = WeakKeyDictionary()
 
     def place(self, nodes: list[PoolNode]) -> None:
-        """Place what can be placed on these nodes, the first of them first."""
+        """Place waiting tasks on these nodes, preferring the first."""
         for node in nodes:
             self._place_pinned(node)
         limits = ClassLimits.now(nodes, self._groups(), self.waiting.kinds())
@@ -79,7 +80,7 @@ class Placer:
         self._fetch_back(nodes, held)
 
     def _longest(self, nodes: list[PoolNode]) -> dict[Kind, float]:
-        """For each kind, how long the task has run that runs longest now: the next may take as long."""
+        """Return, for each kind, the age of its oldest running task: the next task may take as long."""
         now, found = self._now(), dict[Kind, float]()
         for node in nodes:
             for slot in node.slots:
@@ -95,7 +96,7 @@ class Placer:
             self._send([node.pinned.pop(0)], node, slot, taken)
 
     def _place_gangs(self, nodes: list[PoolNode], limits: ClassLimits | None) -> Mapping[str, int]:
-        """Nodes that are held for a gang, with its number: what came later does not go there."""
+        """Return the nodes that are reserved for a gang, with its number: later tasks are not placed there."""
         held: dict[str, int] = {}
         for gang in list(self.waiting.gangs):
             able = [node for node in nodes if node.id not in held]
@@ -117,7 +118,7 @@ class Placer:
         running: Mapping[Kind, float],
         limits: ClassLimits | None,
     ) -> bool:
-        """Give waiting tasks to free slots; whether there were any."""
+        """Send waiting tasks to free slots; return whether any were sent."""
         sent = False
         free = [node for node in nodes if any(node.free_slots())]
         slots = sum(len(node.slots) for node in nodes)
@@ -150,8 +151,9 @@ class Placer:
         running: Mapping[Kind, float],
         limits: ClassLimits | None,
     ) -> None:
-        """Put one short batch behind each short call, so that no slot waits for its next. Where tasks have rules about
-        each other it must be of the same function: then it changes no count when it begins."""
+        """Queue one short batch behind each short call, so that no slot is idle between two calls. If tasks have rules
+        about each other, the batch must be of the same function, so that no count changes when it begins.
+        """
         slots = sum(len(node.slots) for node in nodes)
         if any(any(node.free_slots()) for node in nodes):
             return
@@ -179,8 +181,9 @@ class Placer:
         return not alone and self.pace(kind).is_short(len(call.left), running.get(kind, 0.0))
 
     def _fetch_back(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
-        """Take back tasks that wait behind others on a slot, where another slot is free for them and nothing else waits
-        for it. Only where that saves time: what is done in a moment is left where it is, and looked at again."""
+        """Take back tasks that wait behind others on a slot, if another slot is free and nothing else waits for it.
+        Only where that saves time: tasks that will begin in a moment stay, and are checked again.
+        """
         free = [node for node in nodes if node.id not in held and any(node.free_slots())]
         slots = sum(1 for node in free for _ in node.free_slots())
         if not slots:
@@ -204,7 +207,7 @@ class Placer:
         for _, call in worth[:slots]:
             self._revoke(call)
         if later:
-            self._look_again(WORTH)
+            self._place_later(WORTH)
 
     def _batch(self, kind: Kind, slots: int, free: int, running: Mapping[Kind, float]) -> list[ScheduledTask]:
         waiting = self.waiting.count(kind)

@@ -1,13 +1,13 @@
-"""The task book knows every task, every node and slot, and what is placed where.
+"""TaskBook records every task, node and slot, and places tasks on slots.
 
-The task book chooses: a task goes to a free slot of a node with room for it, in the order in which tasks came, on the
-node with the lowest number, so that the others can become empty and go. Short tasks travel in batches (`batching`), and
-one batch may wait behind another on a slot; a task that has not begun counts as waiting wherever it is, and is taken
-back when another slot is free for it. So what runs where is known exactly, and a drain fence is exact: on a cordoned
-node nothing is placed, what has not begun there is taken back, and what the engine still has is counted.
+A task goes to a free slot of a node with room for it, in the order of submission, on the node with the lowest number,
+so that other nodes become empty and can be released. Short tasks are sent in batches (`batching`), and one batch may
+wait behind another on a slot; a task that has not begun counts as waiting wherever it is, and is taken back when
+another slot is free for it. So the book knows exactly what runs where, and a drain fence is exact: nothing is placed on
+a cordoned node, tasks that have not begun there are taken back, and calls that the engine still has are counted.
 
-All of it happens on the pool's event loop: submissions, what the engine reports (the book is its `Listener`), and the
-fences. Nothing here waits.
+Everything happens on the pool's event loop: submissions, events of the engine (the book is its `Listener`), and fences.
+Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _cancelled(task: ScheduledTask) -> TaskError:
 
 
 class TaskBook:
-    """Knows every task and places it."""
+    """Records and places the tasks of one pool."""
 
     def __init__(
         self,
@@ -65,36 +65,37 @@ class TaskBook:
         store: DataStore | None = None,
         all_groups: Callable[[], Iterable[Group]] = tuple,
     ) -> None:
-        """``groups`` gives the group of a slice, ``all_groups`` those that nodes can be bought of. ``on_change`` is
+        """``groups`` returns the group of a slice, ``all_groups`` the groups that may be bought. ``on_change`` is
         called when there is something new to observe. ``limit``: bytes of the largest result of a task. ``on_finished``
-        gets tasks that have ended. ``unhealthy_timeout``: seconds without a sign of life after which a node is given
-        up. ``store``: where large values are."""
+        gets tasks that have ended. ``unhealthy_timeout``: seconds without a heartbeat after which a node is abandoned.
+        ``store``: the store of large values.
+        """
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._on_change, self._on_output, self._python, self._limit = on_change, on_output, python, limit
         self._store = store
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
-        """Nodes that were sent away, and why."""
+        """Nodes that were refused, and why."""
         self.ever_joined = False
         """Whether a node has ever joined."""
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
-        self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again, all_groups)
+        self._placer = Placer(self.waiting, self._send, self._revoke, now, self._place_later, all_groups)
         self._endings = TaskEndings(self.waiting, self.nodes, now, self._placer.pace, self._kill, on_finished)
         self._timeouts = TaskTimeouts(later, self.cancel, self.is_open)
         self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
         self._closed = self._looking = False
         self.engine_trouble = ""
-        """Why the engine cannot reach its nodes, while that is so."""
+        """Why the engine cannot reach its nodes at the moment; empty otherwise."""
         self.engine_is_lost = False
 
-    # -- what is asked of it ------------------------------------------------------------------------------------------
+    # -- submissions --------------------------------------------------------------------------------------------------
 
     def submit(self, tasks: Sequence[ScheduledTask]) -> None:
-        """New tasks, all to be run once and in any order."""
+        """Add tasks that each run once, in any order."""
         if self._refused_all(tasks):
             return
         self.waiting.extend(tasks)
@@ -102,7 +103,7 @@ class TaskBook:
         self._move_on()
 
     def submit_gang(self, gang: TaskGang) -> None:
-        """Tasks that start together."""
+        """Add a gang: tasks that start together."""
         if self._refused_all(gang.members):
             return
         self.waiting.add_gang(gang)
@@ -110,7 +111,7 @@ class TaskBook:
         self._move_on()
 
     def submit_pinned(self, tasks: Sequence[ScheduledTask]) -> None:
-        """Tasks that each name their node, which must be there."""
+        """Add tasks that each name an existing node."""
         if self._refused_all(tasks):
             return
         for task in tasks:
@@ -125,8 +126,9 @@ class TaskBook:
         return self.engine_is_lost
 
     def cancel(self, tasks: Iterable[ScheduledTask], error: Callable[[ScheduledTask], TaskError] = _cancelled) -> int:
-        """End tasks wherever they are; how many there were to end. Running ones are killed with their slot's process;
-        others that travelled with them are run again, and it does not count against them."""
+        """Cancel tasks, waiting or running; return how many. Running tasks are killed with their slot's process; other
+        tasks of the same batch run again without being charged a retry.
+        """
         doomed = {task for task in tasks if task.state != "over" and task.doomed is None}
         for task in doomed:
             task.doomed = error(task)
@@ -147,7 +149,7 @@ class TaskBook:
         return len(doomed)
 
     def _end_doomed(self, call: TaskPlacement) -> None:
-        """Some of its tasks are to end: the one that runs is killed, the others are taken back."""
+        """Cancel some tasks of a call: the running one is killed, the others are taken back."""
         running = call.running
         if running is not None and running.doomed is not None:
             self._kill(call)
@@ -155,7 +157,7 @@ class TaskBook:
             self._revoke(call)
 
     def close(self) -> None:
-        """Place nothing any more."""
+        """Stop placing tasks."""
         self._closed = True
 
     # -- fences -------------------------------------------------------------------------------------------------------
@@ -175,16 +177,17 @@ class TaskBook:
         self._move_on()
 
     def evict(self, slice_id: str) -> None:
-        """End what runs behind a fence; it waits again, and it does not count against it."""
+        """Kill the tasks that run behind a fence; they wait again and are not charged a retry."""
         if self._is_cordoned(slice_id):
             for node in self._nodes_of(slice_id):
                 for call in node.calls():
                     self._kill(call)
 
     def forget(self, slice_ids: Sequence[str]) -> None:
-        """Nodes of these slices are dead, also those that still show."""
+        """Treat all nodes of these slices as dead, also those that are still connected."""
         for slice_id in slice_ids:
             self._forgotten.add(slice_id)
+            self._liveness.forget(slice_id)
             self._fences.pop(slice_id, None)
             for node in self._nodes_of(slice_id):
                 self.engine.dismiss(node.id)
@@ -198,12 +201,13 @@ class TaskBook:
         return [node for node in self.nodes.values() if node.slice_id == slice_id]
 
     def view(self) -> WorkloadView:
-        """All of it at this instant."""
+        """Return the demand, the nodes and the acknowledgements at this instant."""
         calls = [call for node in self.nodes.values() for call in node.calls()]
         behind = [(call.kind, len(queued), queued[0].since) for call in calls if (queued := call.queued)]
         kinds = {call.kind for call in calls}
         classes = named_classes((*kinds, *self.waiting.kinds()))
         shown = [node.shown(classes) for node in self.nodes.values() if node.slice_id not in self._forgotten]
+        shown += self._liveness.abandoned.values()
         words = [
             Acknowledgement(
                 name, fence.cordon, sum(len(call.left) for node in self._nodes_of(name) for call in node.calls())
@@ -214,31 +218,31 @@ class TaskBook:
         return WorkloadView(self.waiting.demands(behind, kinds), (), tuple(shown), tuple(words))
 
     def queued_on_slots(self) -> Iterator[ScheduledTask]:
-        """Tasks that were given to a slot and have not begun."""
+        """Return the tasks that were sent to a slot and have not begun."""
         return (task for node in self.nodes.values() for task in node.queued())
 
     @property
     def queued(self) -> int:
-        """Tasks that have not begun."""
+        """The number of tasks that have not begun."""
         return len(self.waiting) + sum(len(call.queued) for node in self.nodes.values() for call in node.calls())
 
     @property
     def done(self) -> int:
-        """Runs that came to an end."""
+        """The number of runs that have ended."""
         return self._endings.done
 
     def is_open(self, call: str) -> bool:
-        """Whether a call has not ended."""
+        """Return whether a call has not ended."""
         return call in self._calls
 
     def queued_of(self, name: str) -> int:
-        """Tasks of one demand that have not begun."""
+        """Return how many tasks of one demand have not begun."""
         tasks = (*self.waiting.tasks(), *self.queued_on_slots())
         return sum(name == (task.gang.name if task.gang else self.waiting.name_of(task.kind)) for task in tasks)
 
     @property
     def open_nodes(self) -> list[PoolNode]:
-        """Nodes that take work, those without accelerators first, then by number."""
+        """Return the nodes that take tasks: those without accelerators first, then by number."""
         found = [node for node in self.nodes.values() if self._takes_work(node)]
         return sorted(found, key=lambda node: (node.accelerated, node.number))
 
@@ -265,7 +269,7 @@ class TaskBook:
         return min(self.nodes.values(), key=lambda node: node.number).facts.address
 
     def _free_number(self) -> int:
-        """The lowest number that no node has: a replacement takes that of the node it replaces."""
+        """Return the lowest free number: a replacement gets the number of the node that it replaces."""
         taken = {node.number for node in self.nodes.values()}
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
@@ -274,7 +278,7 @@ class TaskBook:
         if minor != self._python:
             return (
                 f"node {facts.node} runs Python {minor} and this program Python {self._python}: functions cannot be "
-                f"sent between the two. Start its nodes with Python {self._python}"
+                f"sent between the two versions. Start the nodes with Python {self._python}"
             )
         return f"node {facts.node} belongs to no group of the pool" if group is None else ""
 
@@ -289,7 +293,7 @@ class TaskBook:
             self._liveness.silent(self.nodes[node], seconds)
             for call in self.nodes[node].calls():
                 if call.queued:
-                    self._revoke(call)  # in case that it is only slow
+                    self._revoke(call)  # the node may only be slow
             self._move_on()
 
     def on_node_heard(self, node: str) -> None:
@@ -365,7 +369,7 @@ class TaskBook:
             node = self.nodes[placed.node]
             node.take_last(node.slots[placed.slot])
         if outcome.ending == "lost" and placed.node in self.nodes:
-            self.nodes[placed.node].leaving = True  # ``on_node_left`` follows: nothing goes there meanwhile
+            self.nodes[placed.node].leaving = True  # ``on_node_left`` follows: nothing is placed there meanwhile
         self._endings.end_call(placed, outcome)
         self._move_on()
 
@@ -376,7 +380,7 @@ class TaskBook:
         slot = node.slots[placed.slot]
         slot.calls.remove(placed)
         if placed.taken is None:
-            return  # it waited behind another
+            return  # it waited behind another call
         taken, placed.taken = placed.taken, None
         following = slot.calls[0] if slot.calls else None
         if following is not None:
@@ -397,7 +401,7 @@ class TaskBook:
 
     # -- placing ------------------------------------------------------------------------------------------------------
 
-    def _look_again(self, seconds: float) -> None:
+    def _place_later(self, seconds: float) -> None:
         if not self._looking:
             self._looking = True
             self._later(seconds, self._looked)

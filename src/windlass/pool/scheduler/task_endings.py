@@ -1,7 +1,6 @@
-"""TaskEndings decides what becomes of tasks whose run has ended: a result for its ticket, another run, or an error.
-
-A task is charged only for what happened to it: the one that ran when its process crashed or its node was lost uses up
-one of its retries. Tasks of the same call that had not begun run again and are charged nothing.
+"""TaskEndings decides how a run ends: with a result for the task's ticket, another run, or an error. Only the task that
+ran when its process crashed or its node was lost is charged a retry. Tasks of the same call that had not begun run
+again without being charged.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .waiting import WaitingTasks
 
 
 class TaskEndings:
-    """Ends the tasks of one pool, or has them wait again."""
+    """Ends the tasks of one pool, or queues them again."""
 
     def __init__(
         self,
@@ -32,15 +31,16 @@ class TaskEndings:
         kill: Callable[[TaskPlacement], None],
         on_finished: OnFinished,
     ) -> None:
-        """``pace`` gives what is known of the tasks of a kind. ``kill`` ends a call that runs. ``on_finished`` gets
-        tasks that are over."""
+        """``pace`` returns the measured durations of a kind. ``kill`` ends a running call. ``on_finished`` gets tasks
+        that have ended.
+        """
         self._waiting, self._nodes, self._now = waiting, nodes, now
         self._pace, self._kill, self._on_finished = pace, kill, on_finished
         self.done = 0
-        """Runs that came to an end."""
+        """The number of runs that have ended."""
 
     def deliver(self, placed: TaskPlacement, results: Sequence[PackedResult], seconds: float) -> None:
-        """The next items of a call have ended."""
+        """Deliver the results of the next items of a call."""
         if not results:
             return
         with uncollected(len(results)):
@@ -67,7 +67,7 @@ class TaskEndings:
                 task.ticket.on_ended(result)
 
     def end_call(self, placed: TaskPlacement, outcome: CallOutcome) -> None:
-        """A call has ended: deliver what it brought, and run its other tasks again or fail them."""
+        """Handle the end of a call: deliver its results, and queue its other tasks again or fail them."""
         gang: TaskGang | None = placed.tasks[0].gang if placed.tasks else None
         if gang is not None:
             self._end_member(gang, placed, outcome)
@@ -83,7 +83,7 @@ class TaskEndings:
                 self.fail(task, error)
 
     def wait_again(self, task: ScheduledTask) -> None:
-        """A task that has not ended waits before all others of its kind."""
+        """Queue a task again, before all others of its kind."""
         task.state = "waiting"
         if task.node is None:
             self._waiting.add(task, first=True)
@@ -93,13 +93,13 @@ class TaskEndings:
             self.fail(task, NodeLost(f"{task.label} was to run on {task.node} alone, and it left"))
 
     def fail(self, task: ScheduledTask, error: TaskError) -> None:
-        """A task ends with an error that is not its own."""
+        """End a task with an error that the task did not raise itself."""
         task.state = "over"
         self._on_finished((task,))
         task.ticket.on_failed(error)
 
     def fail_gang(self, gang: TaskGang) -> None:
-        """End all members of a gang, because one of them is to end."""
+        """End all members of a gang, because one of them must end."""
         error = next(member.doomed for member in gang.members if member.doomed is not None)
         waited = self._waiting.remove_gang(gang)
         for member in gang.members:
@@ -136,8 +136,9 @@ class TaskEndings:
 
 
 def failure_of(task: ScheduledTask, node: str, outcome: CallOutcome, *, began: bool, alone: bool) -> TaskError | None:
-    """Return the error that ends a task, or None if it runs again. ``began``: it may have begun. ``alone``: no other
-    task of the call is without a result."""
+    """Return the error that ends a task, or None if it runs again. ``began``: the task may have begun. ``alone``: all
+    other tasks of the call have results.
+    """
     if task.doomed is not None:
         return task.doomed
     match outcome.ending:
@@ -146,23 +147,18 @@ def failure_of(task: ScheduledTask, node: str, outcome: CallOutcome, *, began: b
                 return TaskBroken(f"{task.label} on {node}: {outcome.detail}")
             task.alone = task.alone or not outcome.began
         case "crashed" if began:
-            times = _charged(task)
-            if times:
-                return TaskCrashed(f"{task.label} ended its process {times}, the last time on {node}: {outcome.detail}")
+            task.used, task.crashes = task.used + 1, task.crashes + 1
+            charged = task.crashes if task.kind.retries is None else task.used
+            if charged > task.kind.crash_budget:
+                times = "" if task.crashes == 1 else f"{task.crashes} times, the last time "
+                return TaskCrashed(f"{task.label} ended its process {times}on {node}: {outcome.detail}")
         case "lost" if began:
             task.lost_on |= {node}
-            times = _charged(task)
-            if times:
+            task.used += 1
+            if task.used > task.kind.budget:
+                times = "once" if task.used == 1 else f"{task.used} times"
                 return NodeLost(
                     f"{task.label} was started {times} and lost its node each time, the last time {node}: "
                     f"{outcome.detail}"
                 )
     return None
-
-
-def _charged(task: ScheduledTask) -> str:
-    """Count a run that the task did not survive; how often that was, once its retries are used up."""
-    task.used += 1
-    if task.used <= task.kind.budget:
-        return ""
-    return "once" if task.used == 1 else f"{task.used} times"

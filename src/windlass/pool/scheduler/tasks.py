@@ -1,4 +1,4 @@
-"""ScheduledTask is a task of the pool: what it runs, what it needs, and the ticket that gets its result."""
+"""ScheduledTask is a task of the pool: its function and arguments, its needs, and the ticket that gets its result."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from windlass.pool.errors import TaskError
 from windlass.pool.transport.serialization import Arguments, PackedResult, RawResult, Shared
 
 SLOTS: Final = "slots"
-"""The resource of which every task takes one, and a node has as many as it runs at once."""
+"""The resource of which every task takes one; a node has as many as it runs tasks at once."""
 
 LOST_RETRIES: Final = 3
-"""How often a task is run again that asked for no retries: for nodes that were lost only, never for its own errors."""
+"""How often a task without ``retries`` runs again after lost nodes. It never does after its own exception."""
+CRASH_RETRIES: Final = 1
+"""How often a task without ``retries`` runs again after a crash of its process. One run more tells a task that crashes
+from one that something else has killed; with more, a task that crashes after an hour would be reported after a day.
+"""
 
 
 class Ticket(Protocol):
-    """Waits for a task. Called on the pool's own thread; exactly one of ``on_ended`` and ``on_failed`` comes."""
+    """Receives the result of a task. Called on the pool's thread; exactly one of ``on_ended`` and ``on_failed`` is
+    called.
+    """
 
     def on_began(self) -> None: ...
 
@@ -35,34 +41,38 @@ class Ticket(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What tasks have in common that may travel together. Compared by identity."""
+    """What tasks of one batch have in common. Compared by identity."""
 
     name: str
-    """Of the function, for people; waiting tasks are shown under it."""
+    """Name of the function, shown to people."""
     function: bytes | Shared
     needs: Amounts
     """Slots included."""
     retries: int | None = None
-    """None: run again for lost nodes only, a few times."""
+    """None: `LOST_RETRIES` after lost nodes, `CRASH_RETRIES` after a crash, none after its own exception."""
     timeout: float | None = None
     """Seconds that one run may take."""
     queue_timeout: float | None = None
-    """Seconds that it may wait for its first run."""
+    """Seconds that a task may wait for its first run."""
     streams: bool = False
-    """A generator: its values are passed on as they come."""
+    """Whether it is a generator, whose values are passed on one by one."""
     environment: tuple[tuple[str, str], ...] = ()
     where: tuple[Condition, ...] = ()
-    """On the labels of the nodes that may run it."""
+    """Conditions on the labels of nodes."""
     rules: Rules = NO_RULES
-    """What it asks of the tasks around it. Its class is its name."""
+    """Its rules about other tasks on a node or in a domain. Its class is its name."""
 
     @property
     def budget(self) -> int:
         return LOST_RETRIES if self.retries is None else self.retries
 
     @property
+    def crash_budget(self) -> int:
+        return CRASH_RETRIES if self.retries is None else self.retries
+
+    @property
     def batched(self) -> bool:
-        """Whether several may share a call: not those that are timed, streamed or limited one by one."""
+        """Whether several tasks may share a call: not those with a timeout, a stream or rules."""
         return self.timeout is None and not self.streams and not self.rules.binding
 
 
@@ -70,25 +80,27 @@ State = Literal["waiting", "placed", "over"]
 
 
 class ScheduledTask:
-    """One of them. There may be many, so what most never have is kept on the class."""
+    """One task. There may be very many, so attributes that most tasks never set have their default on the class."""
 
     state: State = "waiting"
     used: int = 0
-    """Of its retries."""
+    """Retries that have been used."""
+    crashes: int = 0
+    """Runs in which it ended its process."""
     lost_on: frozenset[str] = frozenset()
     alone: bool = False
-    """It was in a batch that could not be run: from now on it is sent alone."""
+    """Whether it must be sent alone, because it was in a batch that could not be run."""
     begun: bool = False
     doomed: TaskError | None = None
     """The error with which it must end, also if its run succeeds."""
     gang: Any = None
     """The `gangs.Gang` that it is a member of."""
     rank: int = 0
-    """In its gang, or among the nodes."""
+    """Its rank in its gang, or among the nodes."""
     node: str | None = None
     """The only node that may run it."""
     environment: Mapping[str, str] = MappingProxyType({})
-    """Set for this task only, in addition to the environment of its kind."""
+    """Environment variables of this task only, in addition to those of its kind."""
 
     def __init__(
         self, number: int, kind: Kind, arguments: Arguments, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
@@ -99,47 +111,47 @@ class ScheduledTask:
 
     @property
     def label(self) -> str:
-        """Which one, for people."""
+        """The task's name for people."""
         return f"{self.kind.name}#{self.number}"
 
 
 OnFinished = Callable[[Collection[ScheduledTask]], None]
-"""Told of tasks that are over."""
+"""Gets tasks that have ended."""
 
 OnOutput = Callable[[ScheduledTask, str, str], None]
-"""Told every line: the task, ``stdout`` or ``stderr``, the line."""
+"""Gets every printed line: the task, ``stdout`` or ``stderr``, the line."""
 
 
 @dataclass(eq=False, slots=True)
 class TaskPlacement:
-    """A call that was given to the engine and has not ended."""
+    """A call that was sent to the engine and has not ended."""
 
     id: str
     node: str
     slot: int
     tasks: list[ScheduledTask]
-    """Its items; those that were taken back are not there any more."""
+    """Its items, without those that were taken back."""
     kind: Kind
     finished: int = 0
     """Items that have ended."""
     began_at: float | None = None
     moved_at: float | None = None
-    """When it began, or its last item ended."""
+    """When the call began, or when its last item ended."""
     taken: TakenRoom | None = None
-    """Its room on the node; None: it waits there behind another call, whose room it will have."""
+    """The resources that it holds on the node; None: it waits behind another call and will take over its resources."""
     ending: bool = False
     """Whether the engine was asked to take it back or to end it."""
     early: tuple[PackedResult, ...] = ()
-    """Of a member of a gang: its result, if that came before its end."""
+    """The result of a member of a gang that arrived before the end of its call."""
 
     @property
     def running(self) -> ScheduledTask | None:
-        """The task that has the slot, begun or about to."""
+        """The task at the front of the slot, begun or about to begin."""
         return self.tasks[self.finished] if self.taken is not None and self.finished < len(self.tasks) else None
 
     @property
     def queued(self) -> list[ScheduledTask]:
-        """Tasks that have not begun and wait for others on the slot."""
+        """Tasks that have not begun and wait behind others on the slot."""
         return self.tasks[self.finished + (self.taken is not None) :]
 
     @property

@@ -1,4 +1,4 @@
-"""TaskTimeouts ends tasks that run, or wait to begin, for longer than they may."""
+"""TaskTimeouts ends tasks that exceed their ``timeout`` or ``queue_timeout``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.pool.errors import QueueTimeout, TaskError, TaskTimeout
 from .tasks import ScheduledTask, TaskPlacement
 
 Later = Callable[[float, Callable[[], None]], object]
-"""Do something after so many seconds, such as ``loop.call_later``."""
+"""Schedules a call after some seconds, such as ``loop.call_later``."""
 Cancel = Callable[[Iterable[ScheduledTask], Callable[[ScheduledTask], TaskError]], object]
 
 
@@ -18,11 +18,11 @@ class TaskTimeouts:
     """The timers of one task book."""
 
     def __init__(self, later: Later, cancel: Cancel, is_open: Callable[[str], bool]) -> None:
-        """``is_open``: whether a call has not ended."""
+        """``is_open`` returns whether a call has not ended."""
         self._later, self._cancel, self._is_open = later, cancel, is_open
 
     def watch_queue(self, tasks: Sequence[ScheduledTask]) -> None:
-        """Tasks wait to begin from now on."""
+        """Start the queue timeouts of tasks."""
         timed: dict[float, list[ScheduledTask]] = {}
         for task in tasks:
             if task.kind.queue_timeout is not None:
@@ -31,7 +31,7 @@ class TaskTimeouts:
             self._later(limit, partial(self._expire, some, limit))
 
     def watch_run(self, call: TaskPlacement) -> None:
-        """A call runs from now on."""
+        """Start the timeout of a call that has begun."""
         if call.kind.timeout is not None:
             self._later(call.kind.timeout, partial(self._overrun, call, call.kind.timeout))
 

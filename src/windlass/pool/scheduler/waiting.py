@@ -18,7 +18,7 @@ from .tasks import Kind, ScheduledTask
 
 
 class WaitingTasks:
-    """The tasks with no place to run yet."""
+    """The queue of tasks that have not been placed."""
 
     def __init__(self) -> None:
         self._kinds: dict[Kind, deque[ScheduledTask]] = {}
@@ -26,7 +26,7 @@ class WaitingTasks:
         self._names: dict[tuple[str, Amounts, tuple[Condition, ...], Rules], str] = {}
 
     def add(self, task: ScheduledTask, *, first: bool = False) -> None:
-        """At the end of its line; ``first`` for one that has waited before."""
+        """Add a task at the end of its queue; with ``first`` at the front, for a task that runs again."""
         line = self._kinds.setdefault(task.kind, deque())
         self.name_of(task.kind)
         if first:
@@ -35,7 +35,7 @@ class WaitingTasks:
             line.append(task)
 
     def extend(self, tasks: Iterable[ScheduledTask]) -> None:
-        """Many, each at the end of its line."""
+        """Add many tasks, each at the end of its queue."""
         kind: Kind | None = None
         line: deque[ScheduledTask] = deque()
         for task in tasks:
@@ -49,7 +49,7 @@ class WaitingTasks:
         self.gangs.insert(0 if first else len(self.gangs), gang)
 
     def remove(self, tasks: Iterable[ScheduledTask]) -> None:
-        """Take tasks out of their lines, wherever they stand."""
+        """Remove tasks from their queues."""
         by_kind: dict[Kind, set[ScheduledTask]] = {}
         for task in tasks:
             by_kind.setdefault(task.kind, set()).add(task)
@@ -67,11 +67,11 @@ class WaitingTasks:
         return True
 
     def lines(self) -> list[tuple[Kind, deque[ScheduledTask]]]:
-        """Every line that is not empty, the one that formed first before the others."""
+        """Return every queue that is not empty, the oldest first."""
         return list(self._kinds.items())
 
     def take_batch(self, kind: Kind, most: int, bytes_: int) -> list[ScheduledTask]:
-        """The first of a line, as many as may travel together: one that is to run alone does so."""
+        """Take the first tasks of a queue, as many as one batch may have. A task that must run alone is taken alone."""
         line = self._kinds[kind]
         taken = [line.popleft()]
         left = bytes_ - length_of(taken[0].arguments)
@@ -100,8 +100,9 @@ class WaitingTasks:
             yield from gang.members
 
     def name_of(self, kind: Kind) -> str:
-        """The name of the demand that tasks of this kind are: that of the function, numbered where one function is
-        asked for with different needs."""
+        """Return the demand name of a kind: the function's name, with a number if one function is used with different
+        needs.
+        """
         key = kind.name, kind.needs, kind.where, kind.rules
         if key not in self._names:
             alike = sum(one[0] == kind.name for one in self._names)
@@ -109,16 +110,17 @@ class WaitingTasks:
         return self._names[key]
 
     def names(self) -> list[str]:
-        """The names of all demands that there have been."""
+        """Return the names of all demands so far."""
         return sorted(self._names.values())
 
     def kinds(self) -> list[Kind]:
-        """The kinds of all that waits."""
+        """Return the kinds of all waiting tasks."""
         return [*self._kinds, *(gang.kind for gang in self.gangs)]
 
     def demands(self, behind: Iterable[tuple[Kind, int, float]], running: Collection[Kind] = ()) -> tuple[Demand, ...]:
-        """What waits in the words of the planner; ``behind``: kinds of tasks that have not begun and are behind others
-        on a slot, how many, and since when. ``running``: the kinds of what runs."""
+        """Return the waiting tasks as demands and gangs of the planner. ``behind``: tasks that wait behind others on a
+        slot, as kind, count and since when. ``running``: the kinds of running tasks.
+        """
         found: dict[str, tuple[Kind, int, float]] = {}
         lines = ((kind, len(line), line[0].since) for kind, line in self._kinds.items())
         for kind, count, since in (*lines, *behind):
@@ -144,7 +146,7 @@ def _gang_demand(gang: TaskGang) -> Demand:
 
 
 def _with_rules(demand: Demand, kind: Kind, kinds: Collection[Kind]) -> Demand:
-    """A demand with its rules, and with its class if a rule of any task asks about that."""
+    """Return a demand with its rules, and with its class if a rule of any task counts that class."""
     return replace(
         demand,
         classes=(kind.name,) if kind.name in named_classes(kinds) else (),

@@ -1,1 +1,1 @@
-"""Transport moves values and output between the program and the slots."""
+"""Transport carries values and printed output between the program and the slots."""

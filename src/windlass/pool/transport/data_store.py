@@ -1,9 +1,9 @@
 """DataStore holds large values as files that processes of one machine map into memory instead of copying.
 
-A file has the pickle of a value, followed by its buffers as pickle protocol 5 gives them: reading a value maps the
-file privately, so arrays are not copied, and a process that changes one changes only its own pages. Files are in shared
-memory (``/dev/shm``) up to a limit, and on disk above it. Their directories belong to one pool, or to one node on
-another machine, and go with it; those of a process that was killed are removed by the processes that watch over it, or
+A file holds the pickle of a value, followed by its out-of-band buffers of pickle protocol 5. Reading a value maps the
+file privately: arrays are not copied, and a process that changes an array changes only its own pages. Files are in
+shared memory (``/dev/shm``) up to a limit, and on disk above it. Each directory belongs to one pool, or to one node on
+another machine, and is removed with it. Directories of a killed process are removed by the processes that watch it, or
 by the next pool or node of the same user there (`sweep`).
 """
 
@@ -30,23 +30,25 @@ import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 SHARED_MEMORY: Final = Path("/dev/shm")
 PREFIX: Final = "windlass-data-"
 OWNER: Final = "owner"
-"""A file in each directory that its owner keeps locked for as long as it lives. A number of a process would not do: two
-machines that share a directory, such as containers, have processes with the same numbers."""
+"""A file in each directory that its owner locks while it lives. A process id would not be unique: two containers that
+share a directory may have processes with the same id.
+"""
 LARGE: Final = 128 << 10
-"""Bytes from which on a value travels through the store."""
+"""Bytes from which on a value is sent through the store."""
 LINGERING: Final = 60.0
-"""Seconds for which a value that no task needs any more is kept, in case that it is sent again."""
+"""Seconds for which an unused value is kept, because it may be sent again."""
 _ALIGNED: Final = 64
 _LOOK: Final = 0.5
-"""Seconds for which the size of a directory is believed."""
+"""Seconds for which the measured size of a directory is used."""
 _MOST_PARTS: Final = 64
 _SWEEPS: Final = 20
 _SWEEP_PAUSE: Final = 0.1
-"""How often a guard looks for what a killed process left, and the seconds between two looks."""
+"""How often a guard sweeps after a process was killed, and the seconds between two sweeps."""
 _COUNT: Final = struct.Struct("=Q")
 _KEPT: Final = ("v-", "f-")
-"""How names of values and functions begin, which are kept until there is no need for them. Results go when they are
-read."""
+"""Prefixes of the names of values and functions, which are kept while they are needed. Results are removed when they
+are read.
+"""
 
 
 class Packed(NamedTuple):
@@ -60,7 +62,7 @@ class Packed(NamedTuple):
         return len(self.pickled) + sum(one.nbytes for one in self.buffers)
 
     def digest(self) -> str:
-        """A name that equal values have, and no others."""
+        """The content hash of the value, as its name."""
         found = hashlib.sha256(self.pickled)
         for one in self.buffers:
             found.update(_COUNT.pack(one.nbytes))
@@ -68,14 +70,14 @@ class Packed(NamedTuple):
         return found.hexdigest()[:32]
 
     def whole(self) -> bytes:
-        """One pickle with the buffers in it."""
+        """Return one pickle that includes the buffers."""
         if not self.buffers:
             return self.pickled
         return pickle.dumps(pickle.loads(self.pickled, buffers=self.buffers), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def packed(value: Any, *, by_value: bool = True) -> Packed:
-    """Pickle a value; with ``by_value`` functions and classes of the user's own program go with it."""
+    """Pickle a value; with ``by_value`` including functions and classes of the user's own program."""
     buffers: list[pickle.PickleBuffer] = []
     dump = cloudpickle.dumps if by_value else pickle.dumps
     blob = dump(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
@@ -83,16 +85,16 @@ def packed(value: Any, *, by_value: bool = True) -> Packed:
 
 
 class StorePlace(NamedTuple):
-    """Where processes of this machine put large results."""
+    """The directories in which processes of this machine write large results."""
 
     memory: str
     disk: str
     limit: int
-    """Bytes in shared memory; above it files are on disk."""
+    """Limit of bytes in shared memory; above it files are on disk."""
 
 
 def create(place: StorePlace, name: str, value: Packed) -> str:
-    """Write a value; the path of its file."""
+    """Write a value; return the path of its file."""
     sizes = [len(value.pickled), *(one.nbytes for one in value.buffers)]
     head = _COUNT.pack(len(sizes)) + b"".join(map(_COUNT.pack, sizes))
     parts: list[bytes | memoryview] = [head]
@@ -113,15 +115,15 @@ def create(place: StorePlace, name: str, value: Packed) -> str:
                 raise
         else:
             return path
-    raise AssertionError("one of the directories was tried last")
+    raise AssertionError("no directory was tried")
 
 
 _looked: dict[str, tuple[float, int]] = {}
-"""For each directory, when it was last looked at, and the bytes in it then with what was written here since."""
+"""For each directory, when it was last measured, and its bytes, including those that this process has written since."""
 
 
 def _fits(place: StorePlace, size: int) -> bool:
-    """Whether there is room in shared memory. A directory that is far from full is not looked at for each value."""
+    """Return whether there is room in shared memory. A directory that is far from full is measured rarely."""
     at, used = _looked.get(place.memory, (0.0, 0))
     now = time.monotonic()
     if now - at > _LOOK or used + size > place.limit // 4:
@@ -145,7 +147,7 @@ def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
 
 
 def receive(place: StorePlace, name: str, size: int, pieces: Iterable[bytes]) -> str:
-    """Write a value that comes in pieces; the path of its file, which is there when all of it has come."""
+    """Write a value that arrives in pieces; return the path of its file, which exists once all pieces have arrived."""
     directory = place.memory if _fits(place, size) else place.disk
     path, part = f"{directory}/{name}", Path(directory, f"{name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -161,8 +163,9 @@ def receive(place: StorePlace, name: str, size: int, pieces: Iterable[bytes]) ->
 
 
 def remove_oldest(place: StorePlace, size: int) -> None:
-    """Make room in shared memory for a value of this size: remove the values that came first. A process that reads one
-    keeps it; one that needs it later fetches it again."""
+    """Make room in shared memory for a value of this size: remove the oldest values. A process that has mapped one can
+    still read it; one that needs it later fetches it again.
+    """
     if _fits(place, size):
         return
     values = [Path(entry.path) for entry in os.scandir(place.memory) if entry.name.startswith(_KEPT)]
@@ -180,12 +183,12 @@ def _changed_at(path: Path) -> float:
 
 
 def load(path: str, *, remove: bool = False) -> Any:
-    """Read a value without copying its buffers. ``remove``: no other process is going to read it."""
+    """Read a value without copying its buffers. ``remove``: delete the file, because no other process will read it."""
     return unpack(mapped(path, remove=remove))
 
 
 def mapped(path: str, *, remove: bool = False) -> mmap.mmap:
-    """The file in memory; what is changed there is changed for this process alone."""
+    """Map a file into memory; changes are private to this process."""
     handle = os.open(path, os.O_RDONLY)
     try:
         if remove:
@@ -196,7 +199,7 @@ def mapped(path: str, *, remove: bool = False) -> mmap.mmap:
 
 
 def unpack(memory: mmap.mmap) -> Any:
-    """The value in a mapped file; the mapping lives as long as its buffers are used."""
+    """Return the value in a mapped file; the mapping lives as long as its buffers are used."""
     (count,) = _COUNT.unpack_from(memory)
     sizes = [_COUNT.unpack_from(memory, _COUNT.size * (1 + number))[0] for number in range(count)]
     view, offset, parts = memoryview(memory), _COUNT.size * (1 + count), []
@@ -208,7 +211,7 @@ def unpack(memory: mmap.mmap) -> Any:
 
 
 class DataStore:
-    """The files of one pool."""
+    """The store of one pool's large values."""
 
     def __init__(
         self,
@@ -218,9 +221,9 @@ class DataStore:
         *,
         cache: bool = False,
     ) -> None:
-        """``disk``: a directory of its own for what does not fit into shared memory; None: a temporary one. ``limit``:
+        """``disk``: a directory for values that do not fit into shared memory; None: a temporary directory. ``limit``:
         bytes in shared memory; None: half of what is free there, a third of the machine's memory at most.
-        ``cache``: its values can be had again, so that they may be removed at any time."""
+        ``cache``: its values can be fetched again, so they may be removed at any time."""
         base = memory or SHARED_MEMORY
         if not (base.is_dir() and os.access(base, os.W_OK)):
             base = Path(tempfile.gettempdir())
@@ -234,7 +237,7 @@ class DataStore:
         self._files: dict[str, str] = {}
         self._holders: dict[str, int] = {}
         self._unused: OrderedDict[str, float] = OrderedDict()
-        """Names that no one holds, and since when."""
+        """Names without a holder, and since when."""
         self.place = StorePlace(str(self._memory), str(disk), _default_limit(base) if limit is None else limit)
 
     @property
@@ -243,7 +246,7 @@ class DataStore:
         return self._memory
 
     def put(self, value: Packed, name: str | None = None) -> str:
-        """Keep a value and hold it once; its name. A value that is there already is not written again."""
+        """Store a value, hold it once, and return its name. A value that is stored already is not written again."""
         name = name or f"v-{value.digest()}"
         with self._lock:
             self._expire()
@@ -257,8 +260,9 @@ class DataStore:
             return self._files[name]
 
     def receive(self, name: str, size: int, pieces: Iterable[bytes]) -> str:
-        """Keep the file of a value that comes from another machine in pieces; its path. In a cache, values that came
-        before it go if there is no room."""
+        """Store a value that arrives from another machine in pieces; return its path. In a cache, older values are
+        removed if there is no room.
+        """
         with self._lock:
             while self._cache and self._files and not _fits(self.place, size):
                 Path(self._files.pop(next(iter(self._files)))).unlink(missing_ok=True)
@@ -269,12 +273,12 @@ class DataStore:
         return path
 
     def known(self, name: str) -> str | None:
-        """The path of a value that is here."""
+        """Return the path of a stored value."""
         with self._lock:
             return self._files.get(name)
 
     def hold(self, name: str, times: int = 1) -> None:
-        """So many more users need it."""
+        """Add holders of a value."""
         with self._lock:
             self._hold(name, times)
 
@@ -283,7 +287,7 @@ class DataStore:
         self._unused.pop(name, None)
 
     def drop(self, name: str) -> None:
-        """One user less needs it."""
+        """Remove one holder of a value."""
         with self._lock:
             if name not in self._holders:
                 return  # the store is closed
@@ -294,10 +298,10 @@ class DataStore:
                 self._expire()
 
     def _expire(self) -> None:
-        """Remove values that no one has needed for a while, sooner if they take much room."""
+        """Remove values that have been unused for a while; sooner if they take much room."""
         now = time.monotonic()
         room = self.place.limit // 4
-        for name, since in reversed(self._unused.copy().items()):  # those of late are kept
+        for name, since in reversed(self._unused.copy().items()):  # recently used values are kept
             size = 0
             with suppress(OSError):
                 size = Path(self._files[name]).stat().st_size
@@ -308,7 +312,7 @@ class DataStore:
                     Path(self._files.pop(name)).unlink()
 
     def discard(self, name: str) -> None:
-        """Remove a value at once when no one holds it."""
+        """Remove a value at once if it has no holder."""
         with self._lock:
             if name in self._unused:
                 del self._unused[name]
@@ -316,7 +320,7 @@ class DataStore:
                     Path(self._files.pop(name)).unlink()
 
     def remove_results(self, wanted: Callable[[str], bool]) -> None:
-        """Remove results of calls that are not ``wanted`` any more: they came too late, and no one reads them."""
+        """Remove results of calls that are no longer ``wanted``: they arrived too late, and have no reader."""
         for directory in (self._memory, self._disk):
             with suppress(OSError):
                 for entry in os.scandir(directory):
@@ -325,7 +329,7 @@ class DataStore:
                             Path(entry.path).unlink()
 
     def used(self) -> tuple[int, int]:
-        """Bytes in shared memory, and on disk."""
+        """Return the bytes in shared memory and on disk."""
         return _bytes_in(self._memory), _bytes_in(self._disk)
 
     def close(self) -> None:
@@ -340,7 +344,7 @@ class DataStore:
 
 
 def result_name(call: str, item: int, number: int, *, streamed: bool = False) -> str:
-    """The file of a large result, or of a value of a generator, which is read when the user asks for it."""
+    """Return the file name of a large result or of a generator's value, which is read when the user reads it."""
     return f"{'y' if streamed else 'r'}-{call.replace('-', '_')}-{item}-{number}-{os.getpid()}"
 
 
@@ -366,7 +370,7 @@ _locks: dict[str, int] = {}
 
 
 def owned_directory(base: Path) -> Path:
-    """A new directory that `sweep` removes when this process is gone."""
+    """Make a new directory, which `sweep` removes after this process has ended."""
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     new = directory / f"{OWNER}.new"
     handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -383,8 +387,9 @@ def _disown(directory: Path) -> None:
 
 
 def sweep(*bases: Path) -> list[Path]:
-    """Remove directories of this user's pools and nodes whose processes are gone; those that were removed. Without
-    ``bases``: wherever they are made."""
+    """Remove the directories of this user's pools and nodes whose processes have ended; return those that were removed.
+    Without ``bases``: in all places where they are made.
+    """
     gone = []
     for directory in [one for base in bases or _bases() for one in base.glob(f"{PREFIX}*")]:
         with suppress(OSError):
@@ -395,7 +400,7 @@ def sweep(*bases: Path) -> list[Path]:
 
 
 def sweep_after_kill() -> None:
-    """Remove what a killed process kept: again and again for a while, because its own processes die within moments."""
+    """Remove the files of a killed process, repeatedly for a while, because its child processes end a moment later."""
     for _ in range(_SWEEPS):
         sweep()
         time.sleep(_SWEEP_PAUSE)

@@ -1,16 +1,15 @@
 """DataServer and DataClient carry the files of large values between machines, directly between a node and the program.
 
-The server is in the pool's program, and serves the files of its `DataStore`. The client is in the process of a node
-that talks to the pool: it fetches the values that tasks need, once each, and sends large results. A file goes in pieces
-from disk or shared memory to the same, so neither side ever holds one in memory. Both sides show a certificate of the
-pool.
+The server runs in the pool's program, and serves the files of its `DataStore`. The client runs in the node's link
+process: it fetches the values that tasks need, once each, and sends large results. A file is copied in pieces from file
+to file, so neither side ever holds a whole one in memory. Both sides present a certificate of the pool.
 
 A request is a line of JSON, and so is an answer; the bytes of a file follow the line that announces them:
 
     {"get": NAME}              {"size": N} and N bytes, or {"gone": true}
     {"put": NAME, "size": N}   and N bytes; then {"path": PATH} or {"error": TEXT}
 
-A transfer that breaks is made again from its beginning. What a broken one has left is removed.
+A broken transfer is repeated from its beginning, and its partial file is removed.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from .tls import Credentials, tls_context
 log = logging.getLogger(__name__)
 
 PIECE: Final = 1 << 20
-"""Bytes that are in memory at once for each transfer."""
+"""Bytes in memory for each transfer."""
 PATIENCE: Final = 20.0
-"""Seconds for which a transfer is tried again: the connection may be cut and come back."""
+"""Seconds for which a broken transfer is tried again."""
 _PAUSE: Final = 0.2
 _SILENCE: Final = 60.0
 """Seconds without a byte after which a connection is given up."""
 _RESULT: Final = re.compile(r"[ry]-[A-Za-z0-9_-]{1,200}\Z")
-"""Names under which results may be sent: a node chooses no path."""
+"""Allowed names of results: a node cannot choose a path."""
 _LONGEST: Final = 1 << 16
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class DataServer:
         try:
             plain.settimeout(_SILENCE)
             connection = plain if self._context is None else self._context.wrap_socket(plain, server_side=True)
-            connection.settimeout(None)  # a node asks when it needs something
+            connection.settimeout(None)  # an idle connection waits for the next request
             with self._lock:
                 self._open.discard(plain)
                 self._open.add(connection)
@@ -106,9 +105,9 @@ class DataServer:
                 try:
                     path = _receive(self._store, name, size, stream)
                 except _NoRoom as error:
-                    _say(stream, {"error": f"there is no room for it: {error}"})
-                    raise OSError("no room") from error  # what is left of the file is still to come
-                _say(stream, {"path": path})
+                    _write_message(stream, {"error": f"there is no room for it: {error}"})
+                    raise OSError("no room") from error  # the rest of the file is still in the connection
+                _write_message(stream, {"path": path})
             case _:
                 raise ValueError(f"{request!r} is no request")
 
@@ -118,16 +117,16 @@ class DataServer:
             try:
                 file = stack.enter_context(Path(path or "/nowhere").open("rb"))
             except OSError:
-                _say(stream, {"gone": True})
+                _write_message(stream, {"gone": True})
             else:
                 _send_file(stream, file, {})
 
 
 class ValueReceiver(Protocol):
-    """Keeps the files of values that come from the pool."""
+    """Stores the files of values that come from the pool."""
 
     def receive(self, name: str, size: int, pieces: Iterable[bytes]) -> str:
-        """Write a value that comes in pieces; return the path of its file."""
+        """Write a value that arrives in pieces; return the path of its file."""
         ...
 
 
@@ -142,17 +141,17 @@ class DataClient:
         self._lock = threading.Lock()
 
     def fetch(self, name: str, store: ValueReceiver) -> str | None:
-        """Bring a value here; the path of its file, None if the pool does not have it any more."""
+        """Fetch a value; return the path of its file, or None if the pool no longer has it."""
 
         def once(stream: BinaryIO) -> str | None:
-            _say(stream, {"get": name})
+            _write_message(stream, {"get": name})
             answer = _line(stream)
             return None if answer.get("gone") else _receive(store, name, answer["size"], stream)
 
         return self._tried(once)
 
     def send(self, name: str, path: str) -> str:
-        """Bring a file to the pool; its path there. ``OSError`` if that is not possible."""
+        """Send a file to the pool; return its path there. Raise ``OSError`` if that is not possible."""
 
         def once(stream: BinaryIO) -> dict[str, Any]:
             with Path(path).open("rb") as file:
@@ -165,7 +164,7 @@ class DataClient:
         return str(answer["path"])
 
     def _tried(self, once: Callable[[BinaryIO], T]) -> T:
-        """Do it on an idle connection or a new one, again and again while connections break."""
+        """Make a transfer on an idle or a new connection; repeat it while connections break."""
         until = time.monotonic() + self._patience
         while True:
             try:
@@ -215,22 +214,22 @@ class _NoRoom(OSError):
     """The file cannot be written here."""
 
 
-def _say(stream: BinaryIO, words: dict[str, Any]) -> None:
-    stream.write(json.dumps(words).encode() + b"\n")
+def _write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
+    stream.write(json.dumps(message).encode() + b"\n")
     stream.flush()
 
 
 def _line(stream: BinaryIO) -> dict[str, Any]:
-    """The next line; empty at the end of the stream."""
+    """Return the next line; empty at the end of the stream."""
     text = stream.readline(_LONGEST)
     found: dict[str, Any] = json.loads(text) if text else {}
     return found
 
 
-def _send_file(stream: BinaryIO, file: BinaryIO, words: dict[str, Any]) -> None:
+def _send_file(stream: BinaryIO, file: BinaryIO, message: dict[str, Any]) -> None:
     left = file.seek(0, 2)
     file.seek(0)
-    stream.write(json.dumps({**words, "size": left}).encode() + b"\n")
+    stream.write(json.dumps({**message, "size": left}).encode() + b"\n")
     while left:
         piece = file.read(min(PIECE, left))
         if not piece:
@@ -241,7 +240,7 @@ def _send_file(stream: BinaryIO, file: BinaryIO, words: dict[str, Any]) -> None:
 
 
 def _receive(store: ValueReceiver, name: str, size: int, stream: BinaryIO) -> str:
-    """Write what comes to a file of the store; its path."""
+    """Write incoming bytes to a file of the store; return its path."""
 
     def pieces() -> Any:
         left = size

@@ -12,14 +12,14 @@ _SIZE: Final = 8
 _lock = threading.Lock()
 
 
-def frame_of(words: Any) -> bytes:
-    text = pickle.dumps(words, protocol=pickle.HIGHEST_PROTOCOL)
+def frame_of(message: Any) -> bytes:
+    text = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(text).to_bytes(_SIZE, "little") + text
 
 
-def send_frame(link: socket.socket, words: Any) -> None:
+def send_frame(link: socket.socket, message: Any) -> None:
     """Send a value; several threads may send at once."""
-    frame = frame_of(words)
+    frame = frame_of(message)
     with _lock:
         link.sendall(frame)
 
@@ -45,13 +45,13 @@ def _exactly(link: socket.socket, size: int) -> bytearray | None:
 
 
 class FrameBuffer:
-    """Bytes as they arrive, given back as values."""
+    """Decodes values from bytes as they arrive."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, some: bytes) -> Iterator[Any]:
-        """Add bytes, and give the values that are whole now."""
+        """Add bytes; return the values that are complete."""
         self._bytes += some
         while len(self._bytes) >= _SIZE:
             end = _SIZE + int.from_bytes(self._bytes[:_SIZE], "little")

@@ -1,7 +1,6 @@
-"""NodeData gives the slots of a node the large values of a pool on another machine, and takes their large results.
-
-It is for engines whose slots are not processes of ours, such as Ray's actors: they share the directory that the node
-keeps. The first slot that needs a value fetches it, and the others map the same file.
+"""NodeData fetches large values for the slots of a node on another machine, and sends their large results. It is for
+engines that start the slots' processes themselves, such as Ray: the slots share a directory of the node. The first slot
+that needs a value fetches it, and the others map the same file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class DataAccess:
     """What a slot needs to reach the values of its pool."""
 
     address: str
-    """Of the pool's `DataServer`: ``host:port``."""
+    """The address of the pool's `DataServer`: ``host:port``."""
     credentials: Credentials
     place: StorePlace
     """The directories of the node."""
@@ -41,7 +40,7 @@ class DataAccess:
 
 
 class NodeData:
-    """The values of one node, for one of its slots."""
+    """Gives one slot access to the values of its node."""
 
     def __init__(self, access: DataAccess) -> None:
         self._place = access.place
@@ -63,12 +62,12 @@ class NodeData:
         return found
 
     def receive(self, name: str, size: int, pieces: Iterable[bytes]) -> str:
-        """Write a value that comes from the pool. Values that came before it go if there is no room."""
+        """Write a value that comes from the pool. Older values are removed if there is no room."""
         remove_oldest(self._place, size)
         return receive(self._place, name, size, pieces)
 
     def deliver(self, name: str, value: Packed) -> str:
-        """Bring a large result to the pool; return its path there."""
+        """Send a large result to the pool; return its path there."""
         path = create(self._place, name, value)
         try:
             return self._client.send(name, path)

@@ -1,8 +1,7 @@
-"""Output capture reads everything that is printed on a slot, also by C code and by programs that a task starts.
-
-The slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so
-that lines are reported as they come; between two items what is still in the pipes is read by the runner itself, so that
-no line is reported for the wrong one, at the price of one system call.
+"""OutputCapture reads everything that is printed on a slot, also by C code and by programs that a task starts. The
+slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so lines
+are reported as they are printed. Between two items the runner itself reads what is left in the pipes, so that no line
+is reported for the wrong item; that costs one system call.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _STREAMS: Final[tuple[tuple[int, Stream], ...]] = ((1, "stdout"), (2, "stderr"))
 
 
 class ProcessOutput:
-    """Catches the output of this very process. Made once, before the first item."""
+    """Captures the output of this process. Created once, before the first item."""
 
     def __init__(self, log: int) -> None:
-        """``log``: a file descriptor to which goes what is printed between two items."""
+        """``log``: a file descriptor for output between two items."""
         self._log = log
         self._lock = threading.Lock()
         self._sink: Sink | None = None
-        """Of the batch that runs; None: none does."""
+        """The sink of the running batch; None if no batch runs."""
         self._item = 0
         self._pipes: dict[int, Stream] = {}
         self._printed = select.epoll()
         self._parts: dict[Stream, bytes] = {}
-        """Of lines that have not come to their end."""
+        """The beginnings of unfinished lines."""
         for number, stream in _STREAMS:
             reading, writing = os.pipe()
             os.dup2(writing, number)
@@ -44,7 +43,7 @@ class ProcessOutput:
             os.set_blocking(reading, False)
             self._pipes[reading] = stream
             self._printed.register(reading, select.EPOLLIN)
-        # Whole lines at once, as on a terminal; the default for a pipe would keep them back until a buffer is full.
+        # Line buffering, as on a terminal; by default a pipe is written only when a buffer is full.
         sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         threading.Thread(target=self._listen, name="windlass-output", daemon=True).start()
@@ -57,7 +56,7 @@ class ProcessOutput:
             self._switch(None, 0)
 
     def _switch(self, sink: Sink | None, item: int) -> None:
-        """Report what was printed until now for the item whose turn it was."""
+        """Report what the item that has just run printed."""
         try:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -92,7 +91,7 @@ class ProcessOutput:
                         self._parts[stream] = rest
 
     def _finish(self) -> None:
-        """What stands after the last end of a line is a line too."""
+        """Report text after the last line break as a line."""
         for stream, part in self._parts.items():
             self._deliver(stream, part)
         self._parts.clear()

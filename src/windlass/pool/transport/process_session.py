@@ -1,4 +1,4 @@
-"""ProcessSession runs a program that starts many processes in its own session, and ends all of them.
+"""ProcessSession runs a program in a new session, and ends all processes of that session.
 
 A guard process watches it: when the process that started the session has ended in any way, the guard kills the rest
 of the session. Needs Linux.
@@ -23,10 +23,10 @@ _PAUSE: Final = 0.02
 
 
 class ProcessSession:
-    """A command, and all that comes from it."""
+    """A command, and all processes that it starts."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
-        """``directory``: of its own; it goes with the session. What the command prints goes to a file there."""
+        """``directory``: is removed with the session. The output of the command is written to a file there."""
         self._directory = directory
         with Path(directory, "output").open("wb") as output:
             self._process = subprocess.Popen(
@@ -39,21 +39,22 @@ class ProcessSession:
             )
         self._guard = _guard(self._process.pid, directory)
         self._stopped: dict[int, float] = {}
-        """Processes that were stopped when they were last looked at, and since when."""
+        """Processes that were stopped at the last check, and since when."""
 
     @property
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def last_words(self) -> str:
-        """The end of what it printed."""
+    def last_output(self) -> str:
+        """Return the end of its output."""
         with suppress(OSError):
             return Path(self._directory, "output").read_text(errors="replace").strip()[-2000:]
         return ""
 
     def end_stopped(self, seconds: float) -> list[int]:
-        """Kill processes of the session that have been stopped (SIGSTOP) for so long; those that were killed. To be
-        called regularly."""
+        """Kill processes of the session that have been stopped (SIGSTOP) for too long; return their ids. Call it
+        regularly.
+        """
         now, stopped = time.monotonic(), _members(self._process.pid, "T")
         self._stopped = {pid: self._stopped.get(pid, now) for pid in stopped}
         late = [pid for pid, since in self._stopped.items() if now - since >= seconds]
@@ -63,7 +64,7 @@ class ProcessSession:
         return late
 
     def end(self) -> None:
-        """Kill all of it; come back when nothing is left."""
+        """Kill all processes of the session, and wait until none is left."""
         _kill_session(self._process.pid)
         self._process.wait()
         with suppress(OSError):
@@ -73,7 +74,7 @@ class ProcessSession:
 
 
 def _guard(session: int, directory: str) -> int:
-    """A process that ends the session when this process is gone."""
+    """Start a process that ends the session after this process has ended."""
 
     def end() -> None:
         _kill_session(session)
@@ -83,8 +84,9 @@ def _guard(session: int, directory: str) -> int:
 
 
 def watch_over_this(then: Callable[[], object]) -> int:
-    """Start a process that waits for the end of this one, however it ends, and does something ``then``; its id. To be
-    called while there are no other threads."""
+    """Start a process that waits for the end of this one, however it ends, and then calls ``then``; return its id. Call
+    it before any other thread is started.
+    """
     parent = os.pidfd_open(os.getpid())
     pid = os.fork()
     if pid:
@@ -109,7 +111,7 @@ def _kill_session(session: int) -> None:
 
 
 def _members(session: int, states: str = "") -> list[int]:
-    """The living processes of a session; with ``states`` only those in one of these states of the kernel."""
+    """Return the living processes of a session; with ``states`` only those in one of these kernel states."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -122,8 +124,9 @@ def _members(session: int, states: str = "") -> list[int]:
 
 
 def program(python: str, module: str) -> tuple[str, ...]:
-    """The command. From a source tree it says where the package is, for an interpreter that would find another one or
-    none; on a machine without that directory nothing changes."""
+    """Return the command that runs a module. In a source tree it adds the package's directory to the path, for an
+    interpreter that would find another package or none; on a machine without that directory it has no effect.
+    """
     directory = str(Path(__file__).resolve().parents[3])  # where the package lies; importing it would be upwards
     if directory in (*site.getsitepackages(), site.getusersitepackages()):
         return python, "-m", module
@@ -132,7 +135,7 @@ def program(python: str, module: str) -> tuple[str, ...]:
 
 
 def stop_event(owner: int) -> asyncio.Event:
-    """Set when the process that started this one has ended, or wants this one to: nothing outlives its pool."""
+    """Return an event that is set when the parent process has ended, or has asked this process to end."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(os.pidfd_open(owner), ended.set)
     loop.add_signal_handler(signal.SIGTERM, ended.set)

@@ -1,9 +1,9 @@
 """Runner runs the items of a batch on a slot, one after the other.
 
-``Runner.execute`` is all of it. An item that raises affects no other. While an item runs, its lines on stdout and
-stderr and the values of a generator go to the ``Sink`` at once, with the number of the item; when it has ended its
-result is passed on before the next one begins. `serialization` has the pool's side. Nothing here knows which engine
-carries it.
+``Runner.execute`` is the entry point. An item that raises does not affect others. While an item runs, its lines on
+stdout and stderr and the values of a generator go to the ``Sink`` at once, with the item's number. When it has ended,
+its result is passed on before the next item begins. `serialization` is the pool's side. This module is independent of
+the engine.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ Stream = Literal["stdout", "stderr"]
 
 
 LONGEST_LINE: Final = 1 << 16
-"""Characters. A longer line is reported in pieces, so that one that never ends does not fill the memory."""
+"""Longest line in characters. A longer one is reported in pieces, so that a line without an end does not fill the
+memory.
+"""
 KEPT_FUNCTIONS: Final = 64
-"""Functions that a slot keeps unpacked; the one that was used longest ago goes first."""
+"""Size of the cache of unpickled functions of a slot; the least recently used one is removed."""
 
 
 class Sink(Protocol):
@@ -57,15 +59,15 @@ class Sink(Protocol):
 
 
 FETCHES: Final = 3
-"""How often a shared value is fetched again that was removed before it could be read."""
+"""How often a shared value is fetched again if it was removed before it could be read."""
 Deliver = Callable[[str, Packed], str]
-"""Brings a value to the pool's machine under a name; its path there."""
+"""Sends a value to the pool's machine under a name; returns its path there."""
 Turn = Callable[[int], None]
-"""Told the number of the item whose turn it is."""
+"""Gets the number of the item that runs next."""
 
 
 class Capture(Protocol):
-    """Catches what is printed."""
+    """Captures printed output."""
 
     def batch(self, sink: Sink) -> AbstractContextManager[Turn]:
         """Entered for each batch, and called with the number of each item before it runs. Every line of an item is
@@ -74,11 +76,11 @@ class Capture(Protocol):
 
 
 Ended = Callable[[int, RawResult], bool]
-"""Given the number of an item that has ended and its result; False: the items after it were taken back."""
+"""Gets the number of an item that has ended and its result; returns False if the items after it were taken back."""
 
 
 class Runner:
-    """Runs batches on one slot, and keeps there what is needed again."""
+    """Runs batches on one slot, and caches functions and shared values."""
 
     def __init__(
         self,
@@ -88,17 +90,18 @@ class Runner:
         *,
         away: bool = False,
     ) -> None:
-        """Without a ``capture``, what Python itself prints is caught, and what other programs and libraries print is
-        not. ``fetch`` gives the path here of a shared value, by its name and its path on the pool's machine.
-        ``deliver`` brings a large result to the pool's machine if that is another one; without it results travel as
-        messages. ``away``: the pool is known to be on another machine."""
+        """Without a ``capture``, only output through ``sys.stdout`` and ``sys.stderr`` is captured. ``fetch`` returns
+        the local path of a shared value, from its name and its path on the pool's machine. ``deliver`` sends a large
+        result to the pool's machine if that is another one; without it results are sent as messages. ``away``: the pool
+        is known to be on another machine.
+        """
         self._capture, self._fetch, self._deliver = capture or PythonOutput(), fetch, deliver
         self._away = away
         self._function_of: Callable[[bytes], Callable[..., Any]] = lru_cache(KEPT_FUNCTIONS)(self._unpickled)
         self._kept: OrderedDict[str, Any] = OrderedDict()
 
     def execute(self, blob: bytes, sink: Sink, environment: Mapping[str, str], ended: Ended) -> None:
-        """Run a batch; ``ended`` is given each result. ``environment`` is set for the time of the call."""
+        """Run a batch; ``ended`` gets each result. ``environment`` is set during the call."""
         limit, function, items, place, call = pickle.loads(blob)
         with _environment(environment), self._capture.batch(sink) as turn:
             turn(0)
@@ -111,7 +114,7 @@ class Runner:
                     return
 
     def _write_to(self, place: StorePlace | None) -> Deliver | None:
-        """How large results are brought to a place of the pool."""
+        """Return how large results are sent to the pool's machine."""
         if place is None:
             return None
         here = not self._away and os.path.isdir(place.memory)  # noqa: PTH112  # quick
@@ -158,11 +161,11 @@ class Runner:
         return self._kept[name]
 
     def _loaded(self, name: str, path: str) -> Any:
-        """Arguments of a task may hold other shared values: they are found the same way."""
+        """Load a shared value, and the shared values inside it."""
         token = shared_here.set(self._shared)
         try:
             for _ in range(FETCHES):
-                with suppress(FileNotFoundError):  # it had to make room for another value, between two steps
+                with suppress(FileNotFoundError):  # it was removed between two steps, to make room for another value
                     return load(self._fetch(name, path))
             return load(self._fetch(name, path))
         finally:
@@ -170,18 +173,18 @@ class Runner:
 
 
 class _Output:
-    """Packs what the items of a batch give back. ``item``: the number of the one that runs."""
+    """Packs the results of a batch. ``item``: the number of the item that runs."""
 
     def __init__(self, limit: int, write: Deliver | None, call: str) -> None:
         self.limit, self.item, self._write = limit, 0, write
         self._call, self._number = call, 0
 
-    def result(self, value: Any, what: str, kind: Kind) -> ItemResult:
+    def result(self, value: Any, what: str, kind: Kind, *, streamed: bool = False) -> ItemResult:
         try:
             blob = _packed_quickly(value)
         except Exception as error:  # noqa: BLE001  # whatever a class of the user's does when it is pickled
             words = str(error) or type(error).__name__
-            remedy = ". Return plain data, or what it takes to make the object again."
+            remedy = ". Return plain data, or what is needed to create the object again."
             text = (
                 f"the {what}, of type {type(value).__qualname__}, cannot be sent back: {words}"
                 f"{'' if isinstance(error, StaysHere) else remedy}"
@@ -195,7 +198,6 @@ class _Output:
             return ItemResult("too-large", text=text)
         if self._write is not None and blob.size >= LARGE:
             self._number += 1
-            streamed = what.startswith("value number")
             try:
                 path = self._write(result_name(self._call, self.item, self._number, streamed=streamed), blob)
             except OSError as error:
@@ -211,7 +213,7 @@ def _streamed(generator: Generator[Any, Any, Any], output: _Output, sink: Sink) 
             value = next(generator)
         except StopIteration as end:
             return output.result(end.value, "return value of the generator", "streamed")._replace(values=values)
-        packed = output.result(value, f"value number {values + 1} of the generator", "value")
+        packed = output.result(value, f"value number {values + 1} of the generator", "value", streamed=True)
         if not packed.good:
             generator.close()
             return packed
@@ -221,7 +223,7 @@ def _streamed(generator: Generator[Any, Any, Any], output: _Output, sink: Sink) 
 
 
 def _packed_quickly(value: Any) -> Packed:
-    """Quickly if that can be, or else with classes and functions of the user's own program in it."""
+    """Pickle a value by the quick way if possible, otherwise with the user's own classes and functions by value."""
     try:
         return packed(value, by_value=False)
     except Exception:  # noqa: BLE001  # each class fails in its own way; the second attempt reports it
@@ -229,7 +231,7 @@ def _packed_quickly(value: Any) -> Packed:
 
 
 def _dumped(value: Any) -> bytes:
-    """Quickly if that can be, or else with classes and functions of the user's own program in it."""
+    """Pickle a value by the quick way if possible, otherwise with the user's own classes and functions by value."""
     try:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:  # noqa: BLE001  # each class fails in its own way; the second attempt reports it

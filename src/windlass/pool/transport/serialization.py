@@ -40,7 +40,7 @@ bucket."""
 
 
 class StaysHere(TypeError):
-    """Something belongs to the program that made it, such as a pool; the text says what to send in its place."""
+    """An object cannot leave the program that created it, such as a pool; the text says what to send instead."""
 
 
 class CannotSend(Exception):
@@ -48,11 +48,11 @@ class CannotSend(Exception):
 
 
 class ResultUnsendable(Exception):
-    """A function ran, and what it gave back cannot be pickled."""
+    """A function has run, and its result cannot be pickled."""
 
 
 class ResultTooLarge(Exception):
-    """A function ran, and what it gave back is larger than the limit."""
+    """A function has run, and its result is larger than the limit."""
 
 
 class ResultUnreadable(Exception):
@@ -60,7 +60,7 @@ class ResultUnreadable(Exception):
 
 
 class RemoteTraceback(Exception):
-    """The traceback on the node, as text: the cause of an exception that was raised there."""
+    """The traceback on the node, as text. It is the cause of an exception that was raised there."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -71,11 +71,13 @@ class RemoteTraceback(Exception):
 
 
 class RemoteError(Exception):
-    """Stands for an exception that cannot be pickled itself: its type and its words as text."""
+    """Replaces an exception that cannot be pickled; has its type and message as text."""
 
 
 class TaskExit(Exception):
-    """A task raised what would end this program here: SystemExit, KeyboardInterrupt or another BaseException."""
+    """A task raised SystemExit, KeyboardInterrupt or another BaseException, which would end this program if it were
+    raised here.
+    """
 
 
 # -- from the pool to the slot -----------------------------------------------------------------------------------------
@@ -83,13 +85,13 @@ class TaskExit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Stands for a value of the `data_store`. Unpickled on a slot it is that value."""
+    """A reference to a value of the `data_store`. Unpickling it on a slot gives that value."""
 
     name: str
     path: str
-    """Of its file, on the machine of the pool."""
+    """The path of its file on the pool's machine."""
     keep: bool = False
-    """Whether all items on a slot get the same object; otherwise each gets a copy of its own."""
+    """Whether all items on a slot get the same object; otherwise each gets a private copy."""
 
     def __reduce__(self) -> tuple[Callable[[str, str, bool], Any], tuple[str, str, bool]]:
         names = names_used.get(None)
@@ -99,9 +101,9 @@ class Shared:
 
 
 names_used: ContextVar[list[str]] = ContextVar("windlass_names_used")
-"""Collects the names of the shared values in what is pickled while it is set."""
+"""While it is set, pickling adds the names of shared values to it."""
 shared_here: ContextVar[Callable[[str, str, bool], Any]] = ContextVar("windlass_shared_here")
-"""How a slot finds what is shared; set by the runner while it unpacks."""
+"""The function that loads shared values on a slot; set by the runner while it unpickles."""
 
 
 def _resolved(name: str, path: str, keep: bool) -> Any:
@@ -110,41 +112,43 @@ def _resolved(name: str, path: str, keep: bool) -> Any:
 
 
 Arguments = bytes | tuple[tuple[Any, ...], Mapping[str, Any]]
-"""Of one item: pickled, or as they are if all of them are plain."""
+"""The arguments of one item: pickled, or unchanged if all of them are plain."""
 NO_KEYWORDS: Final[Mapping[str, Any]] = {}
-"""One for all items that have none: a pickle of many has it once."""
+"""The keyword arguments of all items without any: a pickle of many items has it once."""
 
 
 def pack_function(function: Callable[..., Any]) -> bytes:
-    """A function, with all it closes over."""
+    """Pickle a function with its closure."""
     return _packed(function, "the function", _name_of(function))
 
 
-def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Arguments:
-    """The arguments of one item."""
+def pack_arguments(
+    args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, function: str = "the call"
+) -> Arguments:
+    """Pack the arguments of one item. ``function``: its name, for error messages."""
     if are_plain(args) and (not kwargs or are_plain((*kwargs, *kwargs.values()))):
         return tuple(args), dict(kwargs) if kwargs else NO_KEYWORDS
     given = tuple(args), dict(kwargs or {})
     try:
         return _dumped(given)
     except Exception as error:  # whatever a class of the user's does when it is pickled
-        named = [*((f"argument {number}", one) for number, one in enumerate(given[0], 1)), *given[1].items()]
+        named = [*((str(number), one) for number, one in enumerate(given[0], 1)), *given[1].items()]
         for name, one in named:
-            _packed(one, "the argument" if name in given[1] else "the", name)
-        raise CannotSend(f"the arguments cannot be sent to a node: {_words(error)}") from error
+            _packed(one, "argument", f"{name} of {function}")
+        raise CannotSend(f"the arguments of {function} cannot be sent to a node: {_words(error)}") from error
 
 
 def length_of(arguments: Arguments) -> int:
-    """Bytes that they take on the way, at most."""
+    """Return an upper bound of the bytes of packed arguments."""
     return len(arguments) if isinstance(arguments, bytes) else LONGEST
 
 
-def pack_shared(value: Any) -> Packed:
-    """Any object, for the `data_store`."""
+def pack_shared(value: Any, what: str = "a value") -> Packed:
+    """Pickle any object for the `data_store`. ``what``: its description, for error messages."""
     try:
         return packed(value)
     except Exception as error:  # whatever a class of the user's does when it is pickled
-        raise _cannot_send("the value of type", type(value).__name__, error) from error
+        raise _cannot_send(f"{what} of type", type(value).__name__, error) from error
 
 
 def pack_batch(
@@ -155,8 +159,9 @@ def pack_batch(
     place: StorePlace | None = None,
     call: str = "",
 ) -> bytes:
-    """What a call carries: a function, and the arguments of each of its runs. ``limit``: the largest result of an item,
-    in bytes. ``place``: where large results go, named after the ``call``."""
+    """Pack a batch: a function, and the arguments of each item. ``limit``: the largest result of an item, in bytes.
+    ``place``: the directories for large results, which are named after the ``call``.
+    """
     return pickle.dumps((limit, function, items, place, call), protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -171,8 +176,8 @@ def _cannot_send(what: str, name: str, error: Exception) -> CannotSend:
     remedy = (
         ""
         if isinstance(error, StaysHere)
-        else ". Open files, locks, connections and generators stay where they are: make them inside the function, or "
-        "pass what it takes to make them."
+        else ". Open files, locks, connections and generators cannot be pickled: create them inside the function, or "
+        "pass what is needed to create them."
     )
     return CannotSend(f"{what} {name} cannot be sent to a node: {_words(error)}{remedy}")
 
@@ -194,36 +199,36 @@ def _words(error: BaseException) -> str:
 
 Kind = Literal["plain", "value", "streamed", "error", "unsendable", "too-large"]
 """``plain``: it returned a plain value. ``value``: it returned another one. ``streamed``: it was a generator and has
-come to its end. ``error``: it raised, or could not even be unpacked there. ``unsendable``, ``too-large``: it ran, and
-what it gave cannot be brought here."""
+ended. ``error``: it raised, or could not be unpickled there. ``unsendable``, ``too-large``: it ran, and its result
+cannot be sent.
+"""
 
 
 class ItemResult(NamedTuple):
-    """What came of one item."""
+    """The result of one item."""
 
     kind: Kind
     content: Any = b""
     """A plain value itself. Otherwise pickled: the value, what a generator returned at its end, or the exception. A
     large value is a file: a `StoredValue`, or the file in memory once it has been claimed."""
     text: str = ""
-    """The traceback on the node for an ``error``; for the other failures a sentence."""
+    """The traceback on the node for an ``error``; a sentence for other failures."""
     values: int = 0
-    """How many values a generator gave."""
+    """How many values a generator yielded."""
 
     @property
     def good(self) -> bool:
         return self.kind in ("plain", "value", "streamed")
 
     def value(self) -> Any:
-        """What the function returned; for a generator, what it returned at its end. Otherwise the exception is raised
-        that ``error`` gives."""
+        """Return what the function returned (a generator: at its end), or raise the exception of ``error``."""
         error = self.error()
         if error is not None:
             raise error
         return self.content if self.kind == "plain" else unpack_value(self.content)
 
     def error(self) -> BaseException | None:
-        """Why there is no value: the exception itself, not raised; None when there is one."""
+        """Return the exception in place of a value, without raising it; None if there is a value."""
         match self.kind:
             case "unsendable":
                 return ResultUnsendable(self.text)
@@ -242,7 +247,7 @@ class ItemResult(NamedTuple):
 
 
 RawResult = Any
-"""The result of one item: the value itself if that is plain, or else an `ItemResult`."""
+"""The result of one item: a plain value, or an `ItemResult`."""
 
 
 class StoredValue(NamedTuple):
@@ -252,7 +257,7 @@ class StoredValue(NamedTuple):
 
 
 def claimed(result: RawResult) -> RawResult:
-    """Take over the file of a large result, so that it goes when the result is not needed any more."""
+    """Take over the file of a large result, so that it is removed with the result."""
     if isinstance(result, ItemResult) and isinstance(result.content, StoredValue):
         try:
             return result._replace(content=mapped(result.content.path, remove=True))
@@ -280,14 +285,15 @@ def unpack_results(results: Iterable[PackedResult]) -> list[RawResult]:
 
 
 _BARE: Final = frozenset({int, float, bool, str, type(None)})
-"""Types of values that `result_entry` does not pickle twice. Bytes are not among them: they stand for a pickle."""
+"""Types of values that `result_entry` does not pickle twice. Bytes are not among them, because they mark a pickle."""
 _LIST: Final = b"\x80\x05]"
 """The beginning of a pickle that is a list, and no element yet."""
 
 
 def result_entry(result: RawResult) -> bytes:
-    """Return the part of a pickle that appends the result of one item to a list. Entries are put one after the other,
-    and `unpack_entries` reads thousands of them with one call of ``pickle.loads``."""
+    """Return the part of a pickle that appends the result of one item to a list. Entries are concatenated, and
+    `unpack_entries` reads thousands of them with one call of ``pickle.loads``.
+    """
     value = result if type(result) in _BARE else pack_result(result)
     return pickle.dumps(value, protocol=5)[2:-1] + b"a"  # without the protocol before it and the stop after it
 
@@ -299,7 +305,7 @@ def unpack_entries(entries: bytes) -> list[PackedResult]:
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:
-    """An exception from its parts, without its ``__init__``."""
+    """Create an exception from its parts, without calling its ``__init__``."""
     error = kind.__new__(kind)
     error.args = args
     error.__dict__.update(state)
@@ -307,7 +313,7 @@ def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str
 
 
 def unpack_value(blob: bytes | mmap) -> Any:
-    """A value that came from a slot."""
+    """Unpickle a value that came from a slot."""
     try:
         if isinstance(blob, mmap):
             return unpack(blob)
@@ -321,11 +327,11 @@ def unpack_value(blob: bytes | mmap) -> Any:
 
 
 LONGEST: Final = 512
-"""Bytes of all plain values of an item, pickled, at most, for those who count bytes."""
+"""Most bytes that all plain values of an item take, pickled."""
 _SMALL: Final = LONGEST // 2
-"""The same as Python counts them in memory, where a letter that takes two bytes in a pickle may take one."""
+"""The same in memory, where a character that takes two bytes in a pickle may take one."""
 TYPES: Final = frozenset({int, float, bool, str, bytes, type(None)})
-"""Of all plain values; those of them that are small are plain."""
+"""Types of plain values; a value of these types is plain if it is small."""
 
 
 def is_plain(value: Any) -> bool:
@@ -333,7 +339,7 @@ def is_plain(value: Any) -> bool:
 
 
 def are_plain(values: Iterable[Any]) -> bool:
-    """Whether all of them are, and are small together."""
+    """Return whether all values are plain, and small in total."""
     room = _SMALL
     for value in values:
         if type(value) not in TYPES:

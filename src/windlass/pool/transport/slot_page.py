@@ -1,4 +1,4 @@
-"""SlotPage is memory that one slot shares with the processes that watch over it.
+"""SlotPage is memory that one slot shares with the processes that supervise it.
 
 The slot writes which call and which item it runs and puts the results of finished items there; the node link reads the
 results and lowers the limit to take items back. Everything in the page survives the death of the slot, so it is known
@@ -20,7 +20,7 @@ from typing import Final
 LONGEST_ID: Final = 256
 """Bytes of the longest id of a call."""
 SETTLING: Final = 0.002
-"""Seconds after which what one process wrote has been seen by the others, with much to spare."""
+"""Seconds after which a write of one process is visible to the others, with a wide margin."""
 
 _BEGUN: Final = 0
 _LIMIT: Final = 1
@@ -29,12 +29,13 @@ _TAIL: Final = 3
 _SECONDS: Final = 4
 _ACTIVE: Final = 5
 _LENGTH: Final = 6
-"""Which number of the page is what. Each has eight bytes, and the machine reads and writes it at once, through a memory
-view of whole numbers. ``struct`` must not be used here: it clears the bytes of a number before it writes them, and
-another process would read a zero that was never there."""
+"""The indexes of the numbers in the page. Each has eight bytes and is read and written atomically, through a memory
+view of integers. ``struct`` must not be used here: it clears the bytes of a number before it writes them, and another
+process would read a zero that was never there.
+"""
 _NAME: Final = 64
 _DATA: Final = 4096
-"""Where the id of the call and the results begin, in bytes."""
+"""The offsets of the call's id and of the results, in bytes."""
 _ROOM: Final = 256 << 10
 
 
@@ -67,7 +68,7 @@ class SlotPage:
         self.unlock()
 
     def lock(self, seconds: float) -> bool:
-        """Take the lock; False if it could not be had in time."""
+        """Take the lock; return False if that was not possible in time."""
         if not select.select([self._reading], [], [], seconds)[0]:
             return False
         os.read(self._reading, 1)
@@ -86,7 +87,7 @@ class SlotPage:
     # -- the slot writes ----------------------------------------------------------------------------------------------
 
     def start(self, call: str, items: int) -> None:
-        """A call begins with its first item. Under the lock."""
+        """Begin a call with its first item. The caller holds the lock."""
         name = call.encode()
         self._page[_NAME : _NAME + len(name)] = name
         self._numbers[_LENGTH] = len(name)
@@ -96,12 +97,13 @@ class SlotPage:
         self._numbers[_ACTIVE] = 1
 
     def stop(self) -> None:
-        """No call runs. Under the lock."""
+        """End the call. The caller holds the lock."""
         self._numbers[_ACTIVE] = 0
 
     def put(self, entry: bytes, seconds: float) -> bool:
-        """Keep the result of the item that has just ended; False if there is no room, and then nothing changes.
-        ``entry``: as `serialization.result_entry` makes it."""
+        """Add the result of the item that has just ended; return False, and change nothing, if there is no room.
+        ``entry``: from `serialization.result_entry`.
+        """
         size = len(entry)
         head = self._head
         if size > _ROOM - (head - self._numbers[_TAIL]):
@@ -118,7 +120,7 @@ class SlotPage:
         return True
 
     def next(self) -> bool:
-        """The next item begins; False if there is none, or it was taken back."""
+        """Begin the next item; return False if there is none, or if it was taken back."""
         numbers, begun = self._numbers, self._begun + 1
         numbers[_BEGUN] = begun
         if begun <= numbers[_LIMIT]:
@@ -131,7 +133,7 @@ class SlotPage:
 
     @property
     def call(self) -> str:
-        """The id of the call that runs; empty if none does."""
+        """The id of the running call; empty if none runs."""
         return self.last_call if self._numbers[_ACTIVE] else ""
 
     @property
@@ -142,7 +144,7 @@ class SlotPage:
 
     @property
     def used(self) -> bool:
-        """Whether a call has ever begun."""
+        """Return whether a call has ever begun."""
         return self._numbers[_BEGUN] > 0
 
     def take(self) -> tuple[float, bytes]:
@@ -155,10 +157,11 @@ class SlotPage:
         return self._floats[_SECONDS], data
 
     def lower(self) -> None:
-        """Let no further item begin. After a moment `kept` tells how many have."""
+        """Let no further item begin. After `SETTLING` seconds `kept` returns how many have begun."""
         self._numbers[_LIMIT] = min(self._numbers[_LIMIT], self._numbers[_BEGUN])
 
     def kept(self) -> int:
-        """Items that have begun. One more than that may be counted if the slot was interrupted while it looked at the
-        limit: it ends without a result then, and is run again."""
+        """Return the number of items that have begun. It may be one too many if the slot was interrupted while it read
+        the limit: that item ends without a result and runs again.
+        """
         return self._numbers[_BEGUN]

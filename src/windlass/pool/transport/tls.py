@@ -1,9 +1,7 @@
-"""This module makes the certificates of one pool: an authority that lives as long as the pool, and a certificate for
-each side.
-
-Everybody on the wire must show a certificate of this authority, the pool to its nodes and the nodes to the pool, so
-no one else can join, listen or give orders: also no other user of the same machine. The authority's own key is
-forgotten as soon as both certificates are made.
+"""This module creates the certificates of one pool: an authority that lives as long as the pool, and a certificate for
+each side. The pool and its nodes present a certificate of this authority to each other, so no other process can join,
+read or give orders, not even one of another user on the same machine. The authority's own key is discarded as soon as
+both certificates exist.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from cryptography.x509.oid import NameOID
 from .shared_memory import memory_file
 
 _YEARS = 10
-"""How long a pool may live."""
+"""The longest life of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one side needs to be let in, as PEM text."""
+    """The certificates and the key of one side, as PEM text."""
 
     authority: str
     certificate: str
@@ -34,7 +32,7 @@ class Credentials:
 
 
 def make_credentials(*names: str) -> tuple[Credentials, ...]:
-    """Credentials of one new authority, one for each of the names."""
+    """Create a new authority; return credentials for each of the names."""
     now = dt.datetime.now(dt.UTC)
     issuer = _name("windlass pool")
     own = ec.generate_private_key(ec.SECP256R1())
@@ -59,7 +57,9 @@ def make_credentials(*names: str) -> tuple[Credentials, ...]:
 
 
 def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
-    """Both sides show a certificate of the pool's own authority. Names are not looked at: machines have many."""
+    """Return a context in which both sides present a certificate of the pool's authority. Host names are not checked:
+    machines have many.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED

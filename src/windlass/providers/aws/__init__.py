@@ -1,1 +1,1 @@
-"""The AWS provider sells machines of Amazon EC2."""
+"""The AWS provider launches machines on Amazon EC2."""

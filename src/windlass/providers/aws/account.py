@@ -26,21 +26,22 @@ DRY_RUNS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ),
     ("terminate_instances", {"InstanceIds": ["i-00000000000000000"]}),
 )
-"""Each is asked with ``DryRun``: EC2 says whether it would be allowed, and does nothing."""
-ALLOWED: Final = "DryRunOperation"
+"""Each is called with ``DryRun``: EC2 answers whether the call would be allowed, and does nothing."""
 QUOTAS: Final = (("L-1216C47A", "on-demand standard instances"), ("L-34B43A08", "spot standard instances"))
 
 
 class AccountCheck(NamedTuple):
-    """One finding. ``remedy`` is empty where all is well."""
+    """The result of one check. ``remedy`` is empty if the check passed."""
 
     subject: str
     text: str
     remedy: str = ""
+    is_known: bool = True
+    """False: the check could not be made."""
 
 
 async def account_checks(region: str, profile: str = "", endpoint_url: str = "") -> AsyncIterator[AccountCheck]:
-    """Look at an account from the outside in: who we are, what we may do, how much."""
+    """Check the credentials, then the permissions, then the quotas."""
     api = EC2Api(region, profile, endpoint_url)
     try:
         try:
@@ -54,15 +55,15 @@ async def account_checks(region: str, profile: str = "", endpoint_url: str = "")
             remedy = "give the user or role the policy that windlass doctor aws --policy prints"
             yield AccountCheck("permissions", f"not allowed: {', '.join(refused)}", remedy)
         else:
-            yield AccountCheck("permissions", "all that is needed is allowed (asked with dry runs)")
+            yield AccountCheck("permissions", "all needed calls are allowed (checked with dry runs)")
         for code, what in QUOTAS:
             try:
                 quota = await api.other("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
                 cpus = float(quota["Quota"]["Value"])
             except (ProviderError, KeyError, ValueError, TypeError) as error:
-                yield AccountCheck(f"quota of {what}", f"could not be asked for ({plain(error, 120)})")
+                yield AccountCheck(f"quota of {what}", f"could not be read ({plain(error, 120)})", is_known=False)
                 continue
-            remedy = "" if cpus >= 1 else "ask for more in the console: Service Quotas, Amazon EC2"
+            remedy = "" if cpus >= 1 else "request a higher quota in the AWS console: Service Quotas, Amazon EC2"
             yield AccountCheck(f"quota of {what}", f"{cpus:g} vCPUs", remedy)
     finally:
         api.close()
@@ -75,4 +76,4 @@ async def _refused(api: EC2Api) -> AsyncIterator[str]:
         except AuthFailed:
             yield "ec2:" + "".join(word.title() for word in operation.split("_"))
         except ProviderError:
-            continue  # allowed: it is refused for another reason, such as that it is a dry run
+            continue  # the call is allowed: the error has another cause, usually that it is a dry run

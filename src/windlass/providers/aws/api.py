@@ -1,7 +1,7 @@
 """This module makes calls to EC2: one attempt each, on separate threads, with typed errors.
 
-botocore would retry a launch that found no capacity; the planner knows better what to try next. Every answer is
-untrusted text from outside: it is cut and freed of control characters before a person sees it.
+botocore would retry a launch without capacity; here the planner decides what to try next. Every answer is untrusted:
+its text is shortened and stripped of control characters before it is shown.
 """
 
 from __future__ import annotations
@@ -62,11 +62,26 @@ AUTH: Final = frozenset(
         "PendingVerification",
     }
 )
+TEMPLATE_EXISTS: Final = frozenset({"InvalidLaunchTemplateName.AlreadyExistsException"})
+TEMPLATE_MISSING: Final = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
 RETRY_AFTER: Final = 2.0
+_NO_CREDENTIALS: Final = (
+    botocore.exceptions.NoCredentialsError,
+    botocore.exceptions.PartialCredentialsError,
+    botocore.exceptions.ProfileNotFound,
+)
+
+
+class TemplateExists(InvalidRequest):
+    """A launch template of this name exists already."""
+
+
+class TemplateMissing(InvalidRequest):
+    """There is no launch template of this name."""
 
 
 class EC2Api:
-    """EC2 in one region."""
+    """Calls EC2 in one region."""
 
     def __init__(self, region: str, profile: str = "", endpoint_url: str = "") -> None:
         self.region = region
@@ -75,11 +90,11 @@ class EC2Api:
         self._threads = ThreadPoolExecutor(THREADS, "ec2")
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """The answer of one operation; one attempt, a ``ProviderError`` otherwise."""
+        """Call one operation once and return its answer; raises ``ProviderError``."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, operation, arguments)
 
     async def pages(self, operation: str, key: str, **arguments: Any) -> list[Any]:
-        """All items of a list, over all of its pages."""
+        """Return the items of all pages of a list."""
         found: list[Any] = []
         token: str | None = None
         while True:
@@ -96,12 +111,8 @@ class EC2Api:
             answer: dict[str, Any] = getattr(self._client, operation)(**arguments)
         except botocore.exceptions.ClientError as error:
             raise error_of(operation, error.response.get("Error", {})) from error
-        except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError) as error:
-            raise AuthFailed(
-                f"there are no AWS credentials ({plain(error)}); set AWS_PROFILE, run aws configure, or give profile"
-            ) from error
-        except botocore.exceptions.ProfileNotFound as error:
-            raise AuthFailed(f"{plain(error)}; give a profile of ~/.aws/config") from error
+        except _NO_CREDENTIALS as error:
+            raise no_credentials(error) from error
         except botocore.exceptions.ParamValidationError as error:
             raise InvalidRequest(f"EC2 {operation}: {plain(error)}") from error
         except botocore.exceptions.BotoCoreError as error:
@@ -113,17 +124,19 @@ class EC2Api:
         config = botocore.config.Config(
             retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=60, max_pool_connections=THREADS
         )
-        client: Any = session.client  # its stubs know each service by a literal
+        client: Any = session.client  # its type stubs accept literal service names only
         return client(service, endpoint_url=self._endpoint or None, config=config)
 
     async def other(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """A call to another service, such as ``sts``."""
+        """Call another service, such as ``sts``."""
 
         def call() -> dict[str, Any]:
             try:
                 answer: dict[str, Any] = getattr(self._made(service), operation)(**arguments)
             except botocore.exceptions.ClientError as error:
                 raise error_of(operation, error.response.get("Error", {})) from error
+            except _NO_CREDENTIALS as error:
+                raise no_credentials(error) from error
             except botocore.exceptions.BotoCoreError as error:
                 raise AuthFailed(f"AWS does not answer {operation}: {plain(error)}") from error
             return answer
@@ -135,25 +148,37 @@ class EC2Api:
         self._threads = ThreadPoolExecutor(THREADS, "ec2")
 
 
+def no_credentials(error: Exception) -> AuthFailed:
+    if isinstance(error, botocore.exceptions.ProfileNotFound):
+        return AuthFailed(f"{plain(error)}; name a profile of ~/.aws/config")
+    return AuthFailed(
+        f"there are no AWS credentials ({plain(error)}); set AWS_PROFILE, run aws configure, or give profile"
+    )
+
+
 def error_of(what: str, error: Mapping[str, Any]) -> ProviderError:
-    """An error of EC2 as one of the contract's."""
+    """Convert an error of EC2 into an error of the provider contract."""
     code = plain(error.get("Code", ""), 60)
     text = f"EC2 {what}: {code}: {plain(error.get('Message', ''))}"
     if code in CAPACITY:
         return InsufficientCapacity(text)
     if code in QUOTA:
-        return QuotaExceeded(f"{text}; ask AWS for a higher limit, or use another region")
+        return QuotaExceeded(f"{text}; request a higher quota from AWS, or use another region")
     if code in THROTTLE:
         return Throttled(text, RETRY_AFTER)
     if code in AUTH:
         return AuthFailed(f"{text}; windlass doctor aws --policy prints the permissions that are needed")
+    if code in TEMPLATE_EXISTS:
+        return TemplateExists(text)
+    if code in TEMPLATE_MISSING:
+        return TemplateMissing(text)
     if code.startswith(("Invalid", "Missing", "Unknown", "Malformed")):
         return InvalidRequest(text)
     return ProviderError(text)
 
 
 def fleet_error(errors: Iterable[Mapping[str, Any]]) -> ProviderError:
-    """Why a fleet has no instance: one error for all overrides, of the kind that leaves most hope."""
+    """Return one error for all overrides of a fleet without instances, of the kind that is most likely to pass."""
     found: list[tuple[str, ProviderError]] = []
     for one in errors:
         overrides = (one.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
@@ -168,5 +193,5 @@ def fleet_error(errors: Iterable[Mapping[str, Any]]) -> ProviderError:
                 )
                 return error
     if not found:
-        return InsufficientCapacity("EC2 CreateFleet gave no instance and no reason")
+        return InsufficientCapacity("EC2 CreateFleet returned no instance and no reason")
     return found[0][1]

@@ -1,7 +1,7 @@
-"""This module buys on EC2: machine types, a launch template for each slice, one fleet request for each market.
+"""This module buys slices on EC2: it selects machine types, creates a launch template and requests a fleet per market.
 
-What a slice needs in the account besides its instances is made here and deleted with it: its launch template. A
-security group is made once for a cluster, if none was given: it lets SSH in from the controller and nothing else.
+The launch template of a slice is deleted with the slice. If no security group is given, one is created for the cluster;
+it allows SSH from the controller and nothing else.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import base64
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import asyncssh
 
-from windlass.offers import MachineOffer, Wanted, read_catalogue, select
-from windlass.providers.aws.api import EC2Api, fleet_error
+from windlass.offers import MachineOffer, Wanted, in_region, read_catalogue, select
+from windlass.providers.aws.api import EC2Api, TemplateExists, TemplateMissing, fleet_error
 from windlass.providers.aws.user_data import joining_script, make_host_key, public_part, script
 from windlass.providers.protocol import (
     ClusterIdentity,
@@ -33,18 +34,17 @@ from windlass.providers.remote.connection import plain
 Market = Literal["spot", "on-demand", "spot-first"]
 TAG: Final = "windlass:"
 SLOTS: Final = "slots"
-"""A resource that a pool's nodes make themselves: processes, each of which wants a CPU."""
+"""A resource that a pool's nodes add themselves: processes, each of which needs a CPU."""
 LONGEST_TOKEN: Final = 64
-"""Characters of a client token, by the reference of EC2."""
+"""The most characters that EC2 accepts in a client token."""
 TYPES: Final = 5
-"""Machine types that one launch offers to EC2, if the group names none."""
+"""How many machine types a launch passes to EC2 if the group names none."""
 UBUNTU: Final = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
-_MISSING: Final = ("InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound")
 
 
 @dataclass(frozen=True, slots=True)
 class AWSSettings:
-    """Where and how instances are bought."""
+    """The settings for launches: region, network, image, market and keys."""
 
     region: str = "us-east-1"
     zones: tuple[str, ...] = ()
@@ -54,14 +54,14 @@ class AWSSettings:
     profile: str = ""
     market: Market = "on-demand"
     max_price: float | None = None
-    """Dollars per hour of a spot instance; None: up to the on-demand price."""
+    """The highest spot price in dollars per hour; None: the on-demand price."""
     endpoint_url: str = ""
     user: str = "ubuntu"
     key_file: str = ""
-    """Our private key; made in ``directory`` if none is given."""
+    """The path of our private key; empty: ``ssh_key`` in ``directory``, which is created if it is missing."""
     directory: str = "~/.config/windlass"
     ssh_from: str = ""
-    """The network from which SSH is allowed, such as ``203.0.113.7/32``; asked for if it is not given."""
+    """The network from which SSH is allowed, such as ``203.0.113.7/32``; empty: our own public address."""
     connect: Literal["tunnel", "direct"] = "tunnel"
     disk: int = 50
     """GiB."""
@@ -71,7 +71,7 @@ class AWSSettings:
 
 
 class FleetBuyer:
-    """Buys slices as fleets of one account and region."""
+    """Buys slices as fleets in one account and region."""
 
     def __init__(self, api: EC2Api, settings: AWSSettings) -> None:
         self._api = api
@@ -87,11 +87,11 @@ class FleetBuyer:
 
     @property
     def cluster(self) -> str:
-        """As the cluster stands in the names of templates and security groups."""
+        """The cluster's name in the names of launch templates and security groups."""
         return self._cluster.id or self._cluster.name
 
     async def buy(self, order: LaunchOrder, epoch: int) -> None:
-        """Ask for a slice, all of its hosts or none. A refusal leaves nothing behind."""
+        """Buy all hosts of a slice or none. After a refusal nothing is left in the account."""
         types = self._types(order)
         try:
             await self._template(order, epoch, types[0].arch)
@@ -101,9 +101,9 @@ class FleetBuyer:
             raise
 
     def _types(self, order: LaunchOrder) -> Sequence[MachineOffer]:
-        """The machine types that a launch may take, the preferred one first."""
+        """Return the machine types that a launch may use, the preferred one first."""
         named = order.settings.get("instance_type") or self.settings.instance_type
-        catalogue = read_catalogue(["aws"], prices=self.settings.prices)
+        catalogue = in_region(read_catalogue(["aws"], prices=self.settings.prices), self.settings.region)
         if named:
             names = [named] if isinstance(named, str) else list(named)
             known = {one.type: one for one in catalogue}
@@ -124,13 +124,13 @@ class FleetBuyer:
         found = [one for one in found if one.arch == arch]
         if not found:
             raise InvalidRequest(
-                f"no EC2 machine type has what group {order.group} asks for; name one: instance_type, and see "
-                "windlass offers --provider aws"
+                f"no EC2 machine type of the catalogue has the resources of group {order.group}; name one in its "
+                "settings (instance_type), see windlass offers --provider aws"
             )
         return found[:TYPES]
 
     async def _template(self, order: LaunchOrder, epoch: int, arch: str) -> None:
-        """Make the slice's launch template, unless a launch that was cut off has made it."""
+        """Create the slice's launch template, unless an interrupted launch has created it."""
         joins = joins_by_itself(order)
         private, public = ("", "") if joins else make_host_key()
         tags = {
@@ -172,19 +172,16 @@ class FleetBuyer:
         }
         if profile := str(order.settings.get("instance_profile") or ""):
             data["IamInstanceProfile"] = {"Arn" if profile.startswith("arn:") else "Name": profile}
-        try:
+        with suppress(TemplateExists):
             await self._api.call(
                 "create_launch_template",
                 LaunchTemplateName=self._template_name(order.slice_id),
                 LaunchTemplateData=data,
                 TagSpecifications=[{"ResourceType": "launch-template", "Tags": named[:4]}],
             )
-        except ProviderError as error:
-            if "AlreadyExists" not in str(error):
-                raise
 
     async def _fleets(self, order: LaunchOrder, types: Sequence[MachineOffer]) -> None:
-        """Ask for the slice in each market that may be taken, once."""
+        """Request the slice once in each market of the settings, until one has capacity."""
         chosen = order.settings.get("market") or self.settings.market
         markets = ("spot", "on-demand") if chosen == "spot-first" else (chosen,)
         for last, market in ((market == markets[-1], market) for market in markets):
@@ -222,6 +219,9 @@ class FleetBuyer:
                 }
             ],
             TargetCapacitySpecification={"TotalTargetCapacity": count, "DefaultTargetCapacityType": market},
+            TagSpecifications=[
+                {"ResourceType": "fleet", "Tags": [{"Key": f"{TAG}cluster", "Value": self._cluster.name}]}
+            ],
             **{"SpotOptions" if market == "spot" else "OnDemandOptions": options},
         )
         got = [name for one in answer.get("Instances") or () for name in one.get("InstanceIds") or ()]
@@ -234,11 +234,8 @@ class FleetBuyer:
         return f"windlass-{self.cluster}-{slice_id}"[-128:]
 
     async def delete_template(self, slice_id: str) -> None:
-        try:
+        with suppress(TemplateMissing):
             await self._api.call("delete_launch_template", LaunchTemplateName=self._template_name(slice_id))
-        except InvalidRequest as error:
-            if not any(code in str(error) for code in _MISSING):
-                raise
 
     async def _client_key(self) -> str:
         async with self._making:
@@ -261,17 +258,19 @@ class FleetBuyer:
                 answer = await self._api.other("ssm", "get_parameters", Names=[name])
                 found = [one["Value"] for one in answer.get("Parameters") or ()]
                 if not found:
-                    raise InvalidRequest(f"AWS has no image {name} in {self.settings.region}; give image_id")
+                    raise InvalidRequest(
+                        f"AWS has no image {name} in {self.settings.region}; set image_id of the provider"
+                    )
                 self._image_ids[arch] = str(found[0])
             return self._image_ids[arch]
 
     async def _security_group(self, joins: bool = False) -> str:
-        """The group that was given, or one of our own that lets SSH in from us and nothing else."""
+        """Return the given security group, or one of our own that allows SSH from us and nothing else."""
         async with self._making:
             if self._group_id:
                 return self._group_id
             if joins:
-                raise InvalidRequest("providers: give security_group, the one of the cluster's nodes")
+                raise InvalidRequest("aws: security_group is missing; give the one of the Kubernetes cluster's nodes")
             name = f"windlass-{self.cluster}"
             there = await self._api.pages(
                 "describe_security_groups", "SecurityGroups", Filters=[{"Name": "group-name", "Values": [name]}]
@@ -300,13 +299,13 @@ class FleetBuyer:
 
 
 def joins_by_itself(order: LaunchOrder) -> bool:
-    """Whether the machine joins its cluster by its user data; ``InvalidRequest`` if it cannot."""
+    """Whether the machine joins its cluster by its user data. Raises ``InvalidRequest`` if the user data is missing."""
     if any(host.command for host in order.hosts):
         return False
     if not order.settings.get("user_data"):
         raise InvalidRequest(
-            f"machines of {order.group} join their cluster by themselves: give user_data in its settings "
-            "(template.settings of a NodeProvisioner), such as a script that starts a kubelet with "
+            f"group {order.group}: user_data is missing in its settings (template.settings of a NodeProvisioner); give "
+            "a script with which a machine joins the cluster, such as one that starts a kubelet with "
             "--node-labels=$WINDLASS_NODE_LABELS"
         )
     if len(order.hosts) != 1:
@@ -315,12 +314,12 @@ def joins_by_itself(order: LaunchOrder) -> bool:
 
 
 def client_token(name: str) -> str:
-    """The idempotency token of a launch: the id of its slice, or its hash where EC2 would refuse it as too long."""
+    """Return the idempotency token of a launch: the id of its slice, or a hash if the id is too long for EC2."""
     return name if len(name) <= LONGEST_TOKEN else hashlib.sha256(name.encode()).hexdigest()[:LONGEST_TOKEN]
 
 
 def client_key(path: Path) -> str:
-    """The public part of our key, which is made if it is not there, for its owner alone to read."""
+    """Return the public part of our key; create the key, readable by its owner only, if it is missing."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         key = asyncssh.generate_private_key("ssh-ed25519")
@@ -334,11 +333,13 @@ def client_key(path: Path) -> str:
     try:
         return public_part(asyncssh.read_private_key(str(path)))
     except (OSError, asyncssh.KeyImportError) as error:
-        raise InvalidRequest(f"aws: {path} is no private key without a password: {plain(error)}") from error
+        raise InvalidRequest(
+            f"aws: key_file {path} cannot be used as a private key ({plain(error)}); give one without a passphrase"
+        ) from error
 
 
 def _own_address() -> str:
-    """This computer's address as the Internet sees it."""
+    """Return this computer's public IP address."""
     import ipaddress
     import urllib.request
 
@@ -347,6 +348,6 @@ def _own_address() -> str:
             return str(ipaddress.ip_address(answer.read(100).decode().strip()))
     except (OSError, ValueError) as error:
         raise ProviderError(
-            f"our own address could not be asked for ({plain(error)}); give ssh_from, such as 203.0.113.7/32, or "
-            "security_group"
+            f"aws: the public address of this computer could not be found ({plain(error)}); set ssh_from, such as "
+            "203.0.113.7/32, or security_group"
         ) from error

@@ -11,13 +11,14 @@ READ = (
     "ec2:DescribeSpotPriceHistory",
     "ec2:DescribeSubnets",
     "ec2:DescribeVpcs",
+    "pricing:GetProducts",
     "ssm:GetParameters",
     "sts:GetCallerIdentity",
 )
 
 
 def least_policy(cluster: str = "*") -> dict[str, Any]:
-    """Launch anything that carries our tag, and end and change only what carries it."""
+    """Return a policy that allows launches with our tag, and changes only of what has the tag."""
     ours = {"aws:ResourceTag/windlass:cluster": cluster}
     new = {"aws:RequestTag/windlass:cluster": cluster}
     compare = "StringLike" if cluster == "*" else "StringEquals"

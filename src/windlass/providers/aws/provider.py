@@ -1,12 +1,11 @@
-"""The EC2 provider sells a slice as a fleet of type ``instant``, and finds it again by its tags.
+"""The EC2 provider launches a slice as a fleet of type ``instant`` and finds its instances by their tags.
 
-A launch makes a launch template for its slice, with a host key of its own, and asks once for a fleet with the slice's
-id as the client token: asked again it gives the same instances. The list by tag is the truth. When an instance runs and
+A launch creates a launch template for its slice, with a new host key, and requests a fleet with the slice's id as the
+client token: a repeated request returns the same instances. The list by tag is the truth. When an instance runs and
 answers by SSH, it is prepared like any machine with SSH (`providers.remote`).
 
-EC2 keeps no epoch of ours: a controller of the past is refused by the machines themselves, and by the lease of the
-journal, not by EC2. An id that has ended buys nothing for as long as EC2 shows its terminated instances or knows its
-token.
+EC2 does not store our epoch. A controller that was replaced is refused by the machines and by the lease of the journal,
+not by EC2. The id of an ended slice launches nothing while EC2 still lists its terminated instances or knows its token.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from windlass.offers import MachineOffer, machine_resources, price_given, read_catalogue
+from windlass.offers import MachineOffer, in_region, machine_resources, price_given, read_catalogue
 from windlass.providers.aws.api import EC2Api
 from windlass.providers.aws.buying import TAG, AWSSettings, FleetBuyer, joins_by_itself
 from windlass.providers.protocol import (
@@ -40,20 +40,21 @@ from windlass.providers.remote.preparation import Death, Phases, Preparations, P
 log = logging.getLogger(__name__)
 
 LIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
-LOOK_LIMIT: Final = 5.0
+POLL_LIMIT: Final = 5.0
 LOST_AFTER: Final = 60.0
-ENDED_ITSELF: Final = "it heard nothing of the controller for longer than its lease, and ended its program"
+_REASON_TIME: Final = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+ENDED_ITSELF: Final = "no controller connected to it for longer than the lease, so it ended its program"
 ORPHAN_AFTER: Final = 60.0
-"""Seconds after which a machine that answers, and that no controller prepares, is given up."""
+"""Seconds after which a machine that answers and that no controller prepares counts as dead."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """An instance as it is followed."""
+    """The last known state of an instance."""
 
     machine: RemoteMachine
     since: float
-    looked: dict[str, Any] | None = None
+    report: dict[str, Any] | None = None
     trouble: str = ""
 
     @property
@@ -63,7 +64,7 @@ class _Known:
 
 
 class AWSProvider:
-    """Sells EC2 instances."""
+    """Launches slices as EC2 instances."""
 
     def __init__(
         self,
@@ -73,20 +74,20 @@ class AWSProvider:
         grace: float = 5.0,
         images: Mapping[str, Mapping[str, Any]] | None = None,
         image: Mapping[str, Any] | None = None,
-        look_only: bool = False,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``lease``: seconds without a controller after which programs end themselves; None: they go on."""
+        """``lease``: seconds without a controller after which a program ends itself; None: it keeps running."""
         self.settings = settings
         self._cluster = ClusterIdentity()
         self._api = EC2Api(settings.region, settings.profile, settings.endpoint_url)
         self._rules = ProgramRules(settings.connect == "tunnel", lease, grace, images or {}, image)
         self._preparations = Preparations(self._rules)
         self._phases = Phases(now)
-        self._look_only = look_only
+        self._read_only = read_only
         self._lost_after = LOST_AFTER if lease is None else lease + 10
         self._orders: dict[str, tuple[LaunchOrder, int]] = {}
-        """What this controller has launched and not yet ended."""
+        """The orders that this controller has launched and not terminated, with their epochs."""
         self._known: dict[str, _Known] = {}
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
@@ -100,7 +101,7 @@ class AWSProvider:
 
     @property
     def cluster(self) -> str:
-        """By what the agents on machines and the names of templates know the cluster."""
+        """The cluster's name for the agents on machines."""
         return self._cluster.id or self._cluster.name
 
     def use_images(self, images: Mapping[str, Mapping[str, Any]]) -> None:
@@ -120,7 +121,9 @@ class AWSProvider:
         if there:
             if all(one["State"]["Name"] == "terminated" for one in there):
                 self._orders.pop(order.slice_id, None)
-                log.warning("%s starts nothing: it has ended already, and an id buys once", order.slice_id)
+                log.warning(
+                    "%s is not launched: a slice with this id has ended, and an id is used once", order.slice_id
+                )
             return
         try:
             await self._buyer.buy(order, epoch)
@@ -145,27 +148,36 @@ class AWSProvider:
         found = await self._instances(states=LIVE)
         for name in [name for name in self._known if name not in {one["InstanceId"] for one in found}]:
             await self._forget(name)
-        await asyncio.gather(*(self._look(one) for one in found if one["State"]["Name"] == "running"))
+        await asyncio.gather(*(self._poll(one) for one in found if one["State"]["Name"] == "running"))
         slices: dict[str, list[Mapping[str, Any]]] = {}
         for one in found:
             slices.setdefault(_tags(one).get("slice", ""), []).append(one)
         return [self._instance(name, slices[name]) for name in sorted(slices) if name]
 
     async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
-        """Slices all of whose instances EC2 shows as terminated; it does so for about an hour."""
-        states: dict[str, set[str]] = {}
+        """Return slices whose instances EC2 lists as terminated, which it does for about an hour.
+
+        The times are those that EC2 gives in its reasons; None where a reason has none, as after an interruption.
+        """
+        slices: dict[str, list[Mapping[str, Any]]] = {}
         for one in await self._instances():
-            states.setdefault(_tags(one).get("slice", ""), set()).add(str(one["State"]["Name"]))
-        return [name for name in slice_ids if states.get(name) == {"terminated"}]
+            slices.setdefault(_tags(one).get("slice", ""), []).append(one)
+        ended: dict[str, float | None] = {}
+        for name in slice_ids:
+            found = slices.get(name, [])
+            if found and all(one["State"]["Name"] == "terminated" for one in found):
+                times = [_ended_at(one) for one in found]
+                ended[name] = None if None in times else max(at for at in times if at is not None)
+        return ended
 
     async def offerings(self) -> Sequence[Offering]:
-        """Machine types of the catalogue, for the markets that are bought from."""
+        """Return the machine types of the catalogue in the markets of the settings."""
         markets = {"spot-first": ("spot", "on-demand")}.get(self.settings.market, (self.settings.market,))
         return tuple(
             Offering(
                 one.type, machine_resources(one), price=one.price, zones=one.zones, preemptible=one.market == "spot"
             )
-            for one in read_catalogue(["aws"], prices=self.settings.prices)
+            for one in self._catalogue()
             if one.market in markets
         )
 
@@ -176,7 +188,7 @@ class AWSProvider:
             await self._forget(name)
         self._api.close()
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- polling ------------------------------------------------------------------------------------------------------
 
     async def _instances(self, slice_id: str = "", states: Sequence[str] = ()) -> Sequence[Mapping[str, Any]]:
         filters = [{"Name": "tag-key", "Values": [f"{TAG}cluster"]}]
@@ -184,41 +196,44 @@ class AWSProvider:
             filters.append({"Name": "instance-state-name", "Values": list(states)})
         reservations = await self._api.pages("describe_instances", "Reservations", Filters=filters)
         found = [one for reservation in reservations for one in reservation.get("Instances") or () if self._owns(one)]
-        if slice_id:  # picked here, so that another journal under our name is noticed by every call
+        if slice_id:  # filtered here, so that every call notices another journal with our cluster name
             found = [one for one in found if _tags(one).get("slice") == slice_id]
         return sorted(found, key=lambda one: (_tags(one).get("slice", ""), str(one["InstanceId"])))
 
     def _owns(self, one: Mapping[str, Any]) -> bool:
-        """Whether an instance is of our cluster. ``ClusterConflict``: another journal uses our name, and it lives."""
+        """Whether an instance belongs to our cluster.
+
+        Raises ``ClusterConflict`` if a live instance has our cluster name and the id of another journal.
+        """
         tags = _tags(one)
         name, id = tags.get("cluster", ""), tags.get("cluster-id", "")
         if (one.get("State") or {}).get("Name") == "terminated":
             return id == self._cluster.id if self._cluster.id else name == self._cluster.name
         return self._cluster.owns(name, id)
 
-    async def _look(self, one: Mapping[str, Any]) -> None:
-        """Ask a running instance how it does, and prepare it if it was launched by us and waits for that."""
+    async def _poll(self, one: Mapping[str, Any]) -> None:
+        """Poll a running instance, and start to prepare it if we launched it."""
         name = str(one["InstanceId"])
         known = self._known.get(name) or self._follow(one)
         if known is None:
             return
         try:
-            known.looked = await known.machine.ask("look", limit=LOOK_LIMIT, metadata=self.settings.metadata_url)
+            known.report = await known.machine.ask("status", limit=POLL_LIMIT, metadata=self.settings.metadata_url)
             known.trouble = ""
         except (Unreachable, AgentRefused) as error:
             known.trouble = plain(error)
-            if known.looked is not None and known.silent_for > self._lost_after:
+            if known.report is not None and known.silent_for > self._lost_after:
                 await known.machine.leave_tunnel()
             return
         slice_id = _tags(one).get("slice", "")
         ordered = self._orders.get(slice_id)
-        if self._look_only or ordered is None:
+        if self._read_only or ordered is None:
             return
         order, epoch = ordered
-        sold = known.looked.get("sold")
+        assignment = known.report.get("assignment")
         numbers = self._numbers(slice_id)
         number = numbers.index(name) if name in numbers else 0
-        if sold is None:
+        if assignment is None:
             taking: dict[str, Any] = {
                 "slice": slice_id,
                 "group": order.group,
@@ -227,20 +242,20 @@ class AWSProvider:
             }
             try:
                 await known.machine.ask(
-                    "take", epoch=epoch, lease=self._rules.lease, cluster_name=self._cluster.name, **taking
+                    "assign", epoch=epoch, lease=self._rules.lease, cluster_name=self._cluster.name, **taking
                 )
-                known.looked = {**known.looked, "sold": {**taking, "phase": "connecting"}}
+                known.report = {**known.report, "assignment": {**taking, "phase": "connecting"}}
             except AgentRefused as error:
-                if error.kind == "ended":  # by the lease: nothing runs there, and nothing will
-                    known.looked = {**known.looked, "sold": {**taking, "failed": ENDED_ITSELF}}
+                if error.kind == "ended":  # its lease was over: nothing runs there, and nothing will
+                    known.report = {**known.report, "assignment": {**taking, "failed": ENDED_ITSELF}}
             except Unreachable:
                 pass
-        sold = known.looked.get("sold") or {}
-        if sold and not sold.get("started") and not sold.get("failed"):
-            self._preparations.begin(known.machine, order, int(sold["host"]), epoch)
+        assignment = known.report.get("assignment") or {}
+        if assignment and not assignment.get("started") and not assignment.get("failed"):
+            self._preparations.begin(known.machine, order, int(assignment["host"]), epoch)
 
     def _numbers(self, slice_id: str) -> Sequence[str]:
-        """The instances of a slice, in the order of their host numbers."""
+        """Return the instances of a slice in the order of their host numbers."""
         return sorted(name for name, known in self._known.items() if known.machine.label == slice_id)
 
     def _follow(self, one: Mapping[str, Any]) -> _Known | None:
@@ -274,11 +289,13 @@ class AWSProvider:
             one, known = found[number], self._known.get(str(found[number]["InstanceId"]))
             running, phase, trouble = self._host(one, known, slice_id)
             address = known.machine.login.address if known else ""
-            death = death_of((known.looked or {}) if known and not running else {}) or Death("")
-            hosts.append(Host(f"{slice_id}/{number}", running, address, death.exit_code, death.last_output))
+            death = death_of((known.report or {}) if known and not running else {}) or Death("")
+            hosts.append(
+                Host(f"{slice_id}/{number}", running, address, death.exit_code, death.last_output, death.failed_phase)
+            )
             phases.append(phase)
             troubles.append(trouble)
-            notices.append(_notice((known.looked or {}).get("notice")) if known else None)
+            notices.append(_notice((known.report or {}).get("notice")) if known else None)
         ending = all(state in ("shutting-down", "stopping", "stopped") for state in states)
         phase = next(filter(None, phases), "")
         return Instance(
@@ -292,27 +309,30 @@ class AWSProvider:
             phase=phase,
             phase_since=self._phases.since(slice_id, phase),
             trouble="; ".join(filter(None, troubles)),
+            started_at=min(
+                (at.timestamp() for one in found if isinstance(at := one.get("LaunchTime"), dt.datetime)), default=None
+            ),
         )
 
     def _host(self, one: Mapping[str, Any], known: _Known | None, slice_id: str) -> tuple[bool, str, str]:
-        """Whether a host is up, in which phase it is, and what is wrong with it."""
+        """Return whether a host is up, its phase, and its problem."""
         if one["State"]["Name"] != "running":
             return False, "", ""
         if _tags(one).get("joins"):
             return True, "", ""
-        if known is None or known.looked is None:
+        if known is None or known.report is None:
             waited = 0.0 if known is None else time.monotonic() - known.since
             return True, "waiting for SSH", known.trouble if known and waited > ORPHAN_AFTER else ""
-        looked = known.looked
-        sold = looked.get("sold") or {}
+        report = known.report
+        assignment = report.get("assignment") or {}
         if known.trouble and known.silent_for > self._lost_after:
             return False, "", known.trouble
-        if (death := death_of(looked)) is not None:
+        if (death := death_of(report)) is not None:
             return False, "", death.trouble
-        alone = not sold.get("started") and slice_id not in self._orders and not self._look_only
+        alone = not assignment.get("started") and slice_id not in self._orders and not self._read_only
         if alone and time.monotonic() - known.since > ORPHAN_AFTER:
-            return False, "", "no controller prepares it: the one that bought it has ended"
-        return True, phase_of(looked) or ("" if sold.get("started") else "connecting"), known.trouble
+            return False, "", "the controller that launched it ended before the machine was prepared"
+        return True, phase_of(report) or ("" if assignment.get("started") else "connecting"), known.trouble
 
     def _price(self, found: Sequence[Mapping[str, Any]]) -> int | None:
         market = "spot" if found[0].get("InstanceLifecycle") == "spot" else "on-demand"
@@ -323,7 +343,7 @@ class AWSProvider:
 
     def _catalogue(self) -> Sequence[MachineOffer]:
         if not hasattr(self, "_offers"):
-            self._offers = read_catalogue(["aws"], prices=self.settings.prices)
+            self._offers = in_region(read_catalogue(["aws"], prices=self.settings.prices), self.settings.region)
         return self._offers
 
 
@@ -332,8 +352,17 @@ def _tags(one: Mapping[str, Any]) -> dict[str, str]:
     return {key.removeprefix(TAG): value for key, value in found.items() if key.startswith(TAG)}
 
 
+def _ended_at(one: Mapping[str, Any]) -> float | None:
+    """Return when an instance was terminated, by EC2's clock, from a text like "User initiated (TIME GMT)"."""
+    found = _REASON_TIME.search(str(one.get("StateTransitionReason", ""))[:300])
+    try:
+        return None if found is None else dt.datetime.fromisoformat(f"{found[1]}+00:00").timestamp()
+    except ValueError:
+        return None
+
+
 def _notice(notice: object) -> float | None:
-    """When EC2 will take an instance away, from what its metadata service said; None if that says nothing."""
+    """Return when EC2 will take an instance away, by the notice of its metadata service; None without a notice."""
     if not isinstance(notice, Mapping):
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from windlass.offers import MachineOffer, read_catalogue
+from windlass.offers import MachineOffer, in_region, read_catalogue
 from windlass.providers.aws.settings_check import all_mistakes
 from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
@@ -14,7 +14,7 @@ from windlass.setting_types import Name, Number, OneOf, Place, Prices, Section, 
 
 
 def settings_of(settings: Mapping[str, Any]) -> Any:
-    """The settings of the provider."""
+    """Convert the settings of the configuration."""
     from .buying import AWSSettings
 
     return AWSSettings(
@@ -43,7 +43,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
     return AWSProvider(
         settings_of(settings),
         image=settings["image"],
-        look_only=context.look_only,
+        read_only=context.read_only,
         now=context.now,
     )
 
@@ -54,8 +54,7 @@ def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
 
 def _sells(settings: Mapping[str, Any]) -> list[MachineOffer]:
     """The catalogue for the provider's region; where it has none of that region, the prices of another one hold."""
-    found = read_catalogue(["aws"], prices=settings["prices"] or {})
-    return [one for one in found if one.region == settings["region"]] or found
+    return in_region(read_catalogue(["aws"], prices=settings["prices"] or {}), settings["region"])
 
 
 def _offer_settings(offer: MachineOffer, max_price: float | None) -> dict[str, Any]:
@@ -68,7 +67,7 @@ AWS_INSTANCES: Final = ProviderType(
     section=Section(
         "a provider of EC2 instances",
         (
-            Setting("region", Name(), "us-east-1", "", "Where instances are bought."),
+            Setting("region", Name(), "us-east-1", "", "The region of the instances."),
             Setting("zones", Words(), None, "", "Zones that may be used.", absent="all of the region"),
             Setting("subnets", Words(), None, "", "Subnets that may be used.", absent="those of the default network"),
             Setting(
@@ -76,29 +75,45 @@ AWS_INSTANCES: Final = ProviderType(
                 Name(),
                 None,
                 "",
-                "One that lets SSH in from the controller.",
-                absent="one is made that lets in SSH from the controller and nothing else",
+                "It must allow SSH from the controller.",
+                absent="one is created that allows SSH from the controller and nothing else",
             ),
             Setting("image_id", Name(), None, "", "The machine image.", absent="Ubuntu 24.04"),
-            Setting("profile", Name(), None, "", "Of `~/.aws/config`.", absent="as boto3 finds credentials"),
+            Setting("profile", Name(), None, "", "A profile of `~/.aws/config`.", absent="boto3's own search"),
             Setting(
                 "market",
                 OneOf(("on-demand", "spot", "spot-first")),
                 "on-demand",
                 "",
-                "`spot-first`: spot, and on-demand where there is no spot capacity.",
+                "`spot-first`: spot, and on-demand if there is no spot capacity.",
             ),
-            Setting("max_price", Number(), None, "$/h", "The most for a spot instance.", absent="the on-demand price"),
-            Setting("endpoint_url", Name(), None, "", "Of another EC2, such as a fake one.", absent="that of AWS"),
-            Setting("user", Name(), "ubuntu", "", "The login of the image."),
-            Setting("key_file", Place(), None, "", "Our private key.", absent="one is made in `~/.config/windlass`"),
+            Setting(
+                "max_price",
+                Number(),
+                None,
+                "$/h",
+                "The highest price for a spot instance.",
+                absent="the on-demand price",
+            ),
+            Setting(
+                "endpoint_url", Name(), None, "", "The URL of another EC2, such as a fake one.", absent="that of AWS"
+            ),
+            Setting("user", Name(), "ubuntu", "", "The user name of the image."),
+            Setting(
+                "key_file",
+                Place(),
+                None,
+                "",
+                "The path of our private key.",
+                absent="one is created in `~/.config/windlass`",
+            ),
             Setting(
                 "ssh_from",
                 Name(),
                 None,
                 "",
-                "The network from which the security group that is made lets SSH in.",
-                absent="this computer's address, as AWS sees it",
+                "The network from which the created security group allows SSH.",
+                absent="this computer's public address",
             ),
             Setting("connect", OneOf(("tunnel", "direct")), "tunnel", "", "As for machines with SSH."),
             Setting("disk", Whole(low=8, high=16384), 50, "GiB", "The size of the encrypted root disk."),
@@ -107,7 +122,7 @@ AWS_INSTANCES: Final = ProviderType(
                 Prices(),
                 None,
                 "$/h",
-                "By machine type (`p4d.24xlarge`) or type and market (`p4d.24xlarge/spot`).",
+                "Your own prices, by machine type (`p4d.24xlarge`) or type and market (`p4d.24xlarge/spot`).",
                 absent="the catalogue's",
             ),
             Setting(
@@ -115,7 +130,7 @@ AWS_INSTANCES: Final = ProviderType(
                 Name(),
                 "http://169.254.169.254",
                 "",
-                "The metadata service by which instances hear that they will be taken away.",
+                "The metadata service from which instances read interruption notices.",
             ),
             IMAGE,
         ),

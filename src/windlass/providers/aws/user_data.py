@@ -1,11 +1,10 @@
-"""This module makes the user data of an instance: the host key that it presents and the client key that it accepts,
-nothing else.
+"""This module writes the user data of an instance: its host key and the client key that it accepts, nothing else.
 
 The host key is made for one slice, so that its public part is known before the first connection. User data can be read
-on the machine and by every user of the account who may describe launch templates; it holds no other secret.
+on the machine and by every user of the account who may describe launch templates; it has no other secret.
 
-A machine that joins a Kubernetes cluster by itself gets the script of its settings instead, and what its node must be
-called and labelled as: no connection is made to it.
+A machine that joins a Kubernetes cluster by itself gets the script of its settings instead, with the name and labels of
+its node. We open no connection to it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import asyncssh
 from windlass.providers.protocol import InvalidRequest
 
 MOST_BYTES: Final = 16_384
-"""What EC2 accepts as user data."""
+"""The longest user data that EC2 accepts."""
 _PLACE: Final = re.compile(r"\$\{(WINDLASS_NODE_[A-Z]+)\}")
 
 _SCRIPT = """\
@@ -46,7 +45,7 @@ systemctl restart ssh 2>/dev/null || systemctl restart sshd 2>/dev/null || true
 
 
 def make_host_key() -> tuple[str, str]:
-    """A new host key: the private and the public part, as OpenSSH writes them."""
+    """Make a host key; return the private and the public part in OpenSSH's format."""
     key = asyncssh.generate_private_key("ssh-ed25519")
     return key.export_private_key().decode(), public_part(key)
 
@@ -60,9 +59,9 @@ def script(private: str, public: str, client: str, user: str) -> str:
 
 
 def joining_script(own: str, environment: Mapping[str, str]) -> str:
-    """The script of the settings with what a node must know.
+    """Add the name and labels of the node to the script of the settings.
 
-    A shell script gets variables; in any other text ``${WINDLASS_NODE_...}`` is replaced.
+    A shell script gets exported variables; in any other text ``${WINDLASS_NODE_...}`` is replaced.
     """
     if own.startswith("#!"):
         first, _, rest = own.partition("\n")
@@ -72,6 +71,7 @@ def joining_script(own: str, environment: Mapping[str, str]) -> str:
         text = _PLACE.sub(lambda found: environment.get(found[1], found[0]), own)
     if len(text.encode()) > MOST_BYTES:
         raise InvalidRequest(
-            f"user_data has {len(text.encode())} bytes with the node's variables; EC2 takes {MOST_BYTES}"
+            f"user_data has {len(text.encode())} bytes with the node's variables, and EC2 accepts {MOST_BYTES}; "
+            "shorten it, for example by fetching a script"
         )
     return text

@@ -1,7 +1,7 @@
-"""``KubeRayProvider``: a slice is one or more pods of a worker group of one RayCluster.
+"""KubeRayProvider scales one RayCluster: a slice is one or more pods of a worker group.
 
 Each change is one JSON patch of the RayCluster: the replicas of the group, the pods to delete, and the record of
-slices. The patch tests the resourceVersion that was read; when another writer was first, everything is read again.
+slices. The patch tests the resourceVersion that was read; after a conflict everything is read again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from windlass.kubernetes_api.api import JSON_PATCH, Api, ApiError
+from windlass.kubernetes_api.objects import unix
 from windlass.providers.kubernetes_errors import provider_error
 from windlass.providers.protocol import (
     ClusterIdentity,
@@ -43,13 +44,13 @@ from .worker_groups import (
 )
 
 TRIES: Final = 30
-"""Reads and patches of one call. The operator writes the status of the same object, so conflicts are common."""
+"""The most attempts of one call. KubeRay writes the status of the same object, so conflicts are common."""
 WORKER_GROUP: Final = "workerGroup"
 """The setting of a group that names its worker group, where the names differ."""
 
 
 class KubeRayProvider:
-    """Sells the workers of one RayCluster."""
+    """The provider of workers of one RayCluster."""
 
     def __init__(
         self,
@@ -57,14 +58,14 @@ class KubeRayProvider:
         namespace: str,
         cluster: str,
         *,
-        look_only: bool = False,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``cluster``: the name of the RayCluster. ``look_only``: ``list`` writes nothing."""
+        """``cluster``: the name of the RayCluster. ``read_only``: ``list`` writes nothing."""
         self._api, self._namespace, self._name, self._now = api, namespace, cluster, now
         self._path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{cluster}"
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
-        self._look_only = look_only
+        self._read_only = read_only
         self._cluster = ClusterIdentity()
         self._changing = asyncio.Lock()
         self.names: dict[str, str] = {}
@@ -110,7 +111,7 @@ class KubeRayProvider:
         worker_group: str,
         names: Sequence[str],
     ) -> None:
-        """Refuse what this RayCluster can never do."""
+        """Refuse an order that this RayCluster can never fulfil."""
         where = f"RayCluster {self._namespace}/{self._name}"
         if manifest["spec"].get("enableInTreeAutoscaling") is True:
             raise InvalidRequest(
@@ -177,7 +178,7 @@ class KubeRayProvider:
         self._refuse_conflicts(record)
         ours = record.setdefault(self._key, ClusterRecord(self._cluster.name))
         if epoch < ours.epoch:
-            raise StaleEpoch(f"a controller with epoch {ours.epoch} has taken over; this one has {epoch}")
+            raise StaleEpoch.of(epoch, ours.epoch)
         ours.epoch, ours.name = epoch, self._cluster.name
         return ours
 
@@ -198,7 +199,7 @@ class KubeRayProvider:
                 change(manifest, record, groups)
                 settle(record, groups, pods, self._now())
                 steps = patch_of(manifest, record, groups)
-                if not steps or self._look_only:
+                if not steps or self._read_only:
                     return record, pods
                 try:
                     await self._api.patch(self._path, steps, content_type=JSON_PATCH)
@@ -259,15 +260,17 @@ def _instance(slice_id: str, one: RecordedSlice, pods: dict[str, WorkerPod]) -> 
         for name, pod in shown
     )
     up = len(hosts) >= one.hosts and all(host.running for host in hosts)
-    troubles = [pod.trouble for _, pod in shown if pod is not None and pod.trouble]
+    problems = [pod.problem for _, pod in shown if pod is not None and pod.problem]
     ends = [pod.metadata.deletion_timestamp for _, pod in shown if pod is not None and pod.metadata.deletion_timestamp]
+    created = [unix(pod.metadata.creation_timestamp) for _, pod in shown if pod is not None]
     return Instance(
         slice_id,
         one.group,
         "ending" if one.ending else "running" if up or dead else "pending",
         hosts,
         preempted_at=min(map(_seconds, ends)) if ends and not one.ending else None,
-        trouble=f"pod {dead[0]} has ended" if dead and not one.ending else troubles[0] if troubles else "",
+        trouble=f"pod {dead[0]} has ended" if dead and not one.ending else problems[0] if problems else "",
+        started_at=min((at for at in created if at is not None), default=one.ordered),
     )
 
 

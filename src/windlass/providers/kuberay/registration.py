@@ -22,7 +22,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
         Api(transport),
         settings["namespace"],
         settings["cluster"],
-        look_only=context.look_only,
+        read_only=context.read_only,
         now=context.now,
     )
 

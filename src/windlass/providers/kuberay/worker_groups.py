@@ -22,7 +22,7 @@ CLUSTER: Final = "ray.io/cluster"
 GROUP: Final = "ray.io/group"
 NODE_TYPE: Final = "ray.io/node-type"
 MOST_ENDED: Final = 500
-"""Ids of ended slices that are remembered for each cluster; all annotations of an object may have 256 KiB."""
+"""How many ids of ended slices are kept for each cluster: an object may have 256 KiB of annotations."""
 GRACE: Final = 10.0
 """Seconds for which the release of a slice waits for its pods. An operator that has read the old number of replicas
 makes the pod after the release, and then deletes any pod of the group, which may be a busy one."""
@@ -51,7 +51,7 @@ class WorkerPodStatus(Struct, frozen=True):
 
 
 class WorkerPod(Struct, frozen=True):
-    """A pod of a RayCluster, with what is read of it."""
+    """The fields of a RayCluster's pod that are read."""
 
     metadata: Meta
     status: WorkerPodStatus = WorkerPodStatus()
@@ -70,12 +70,12 @@ class WorkerPod(Struct, frozen=True):
 
     @property
     def is_free(self) -> bool:
-        """Whether a slice may take it."""
+        """Whether a slice may use it."""
         return not self.is_over and self.metadata.deletion_timestamp is None
 
     @property
-    def trouble(self) -> str:
-        """Why it does not come up, in the words of Kubernetes."""
+    def problem(self) -> str:
+        """Why it does not start, as Kubernetes reports it."""
         for one in self.status.container_statuses or ():
             waiting = one.state.waiting
             if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
@@ -98,12 +98,12 @@ class RecordedSlice:
     pods: list[str] = field(default_factory=list)
     ending: bool = False
     released: bool = False
-    """Whether its replicas have been given back."""
+    """Whether its replicas have been released."""
 
 
 @dataclass(slots=True)
 class ClusterRecord:
-    """What one cluster of Windlass has in a RayCluster."""
+    """The slices of one Windlass cluster in a RayCluster."""
 
     name: str
     epoch: int = 0
@@ -157,12 +157,12 @@ def written_record(record: Record) -> str:
 
 @dataclass(slots=True)
 class WorkerGroup:
-    """A worker group of a RayCluster, as it is and as it shall be."""
+    """A worker group of a RayCluster: its current and its wanted values."""
 
     index: int
     name: str
     replicas: int
-    """Within the bounds, as KubeRay takes it."""
+    """The replicas within minReplicas and maxReplicas, as KubeRay computes them."""
     low: int
     high: int
     hosts: int
@@ -222,7 +222,7 @@ def _settle_group(record: Record, group: WorkerGroup, pods: Sequence[WorkerPod],
     for one in held:
         if not one.ending or (len(one.pods) < one.hosts and now - one.ordered < GRACE):
             continue
-        # For each pod that died KubeRay has made another, or will: that one goes, not any of the group.
+        # KubeRay replaces each pod that died: the replacement is deleted, not any pod of the group.
         while spare and sum(name in alive for name in one.pods) < one.hosts:
             one.pods.append(spare.pop(0))
         ordered -= one.hosts

@@ -1,7 +1,7 @@
-"""The KWOK provider: each machine is a Node object, and nothing else.
+"""KwokProvider creates Node objects without machines.
 
 A node is created at once and becomes Ready after ``boot_delay``; its devices are allocatable ``device_delay`` later.
-When each is due stands on the node, so a restart goes on where the last run stopped. The annotation
+Annotations of the node hold both times, so a restarted controller continues with them. The annotation
 ``kwok.x-k8s.io/node: fake`` lets a real KWOK controller play the kubelets; none is needed.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from windlass.kubernetes_api.api import Api, ApiError, patched
 from windlass.kubernetes_api.names import CLAIM, FINALIZER, HOSTNAME, KWOK_NODE, ORPHANED, PROVISIONER
-from windlass.kubernetes_api.objects import KubeNode, Versioned, is_true, rfc3339
+from windlass.kubernetes_api.objects import KubeNode, Versioned, is_true, rfc3339, unix
 from windlass.providers.kubernetes_errors import provider_error
 from windlass.providers.protocol import (
     ClusterIdentity,
@@ -45,7 +45,7 @@ CLUSTER_ID: Final = "windlass.dev/cluster-id"
 
 
 class KwokProvider:
-    """Sells Node objects of one cluster."""
+    """The provider of Node objects in one cluster."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class KwokProvider:
         self._ended: set[str] = set()
         self._cluster = ClusterIdentity()
         self._is_checked = False
-        """Whether a list has shown that no other journal uses our name."""
+        """Whether a list has confirmed that no other journal uses this provider name."""
 
     def use_kubernetes(self, api: Api) -> None:
         """Take the client of the workload's cluster."""
@@ -78,7 +78,7 @@ class KwokProvider:
     @property
     def _api(self) -> Api:
         if self._client is None:
-            raise ProviderError("kwok sells nodes of a Kubernetes cluster only: workload.type must be kubernetes")
+            raise ProviderError("kwok creates nodes of a Kubernetes cluster only: set workload.type to kubernetes")
         return self._client
 
     def bind(self, cluster: ClusterIdentity) -> None:
@@ -91,7 +91,7 @@ class KwokProvider:
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:  # noqa: ARG002
         if len(order.hosts) != 1:
-            raise InvalidRequest(f"kwok sells single nodes, and {order.group} has {len(order.hosts)} hosts")
+            raise InvalidRequest(f"kwok creates single nodes, and {order.group} has {len(order.hosts)} hosts")
         if order.slice_id in self._ended:
             return
         if self._failure and self._chance.random() < self._failure:
@@ -159,7 +159,7 @@ class KwokProvider:
 
     async def list(self) -> Sequence[Instance]:
         try:
-            # Version 0 reads the server's cache: it may lag a little, and costs the database nothing.
+            # Version 0 reads the API server's cache, which may lag a little and puts no load on etcd.
             nodes, _ = await self._api.list_pages(
                 NODES, KubeNode, {"labelSelector": CLAIM, "resourceVersion": "0"}, page=10_000
             )
@@ -180,6 +180,7 @@ class KwokProvider:
                     group=labels.get(PROVISIONER, ""),
                     state="running" if is_up else "pending",
                     hosts=(Host(node.metadata.name, running=is_up),),
+                    started_at=unix(node.metadata.creation_timestamp),
                 )
             )
         self._is_checked = True
@@ -197,7 +198,7 @@ class KwokProvider:
     # -- playing the kubelet -------------------------------------------------------------------------------------------
 
     def _plan(self, name: str, notes: Mapping[str, str], node: KubeNode | None = None) -> None:
-        """Note when a node becomes Ready or gets its devices next, unless both has happened."""
+        """Schedule the next status write of a node, unless it is Ready and has its devices."""
         resources = json.loads(notes.get(RESOURCES, "{}"))
         has = (node.status.allocatable or {}) if node is not None else {}
         is_ready = node is not None and is_true(node.status.conditions, "Ready")
@@ -231,7 +232,7 @@ class KwokProvider:
                 continue
 
     async def _bring_up(self, name: str) -> float | None:
-        """Write the status that is due; when the next one is."""
+        """Write the status that is due, and return the time of the next one."""
         now = self._now()
         node = await self._api.get(f"{NODES}/{name}", KubeNode)
         notes = node.metadata.annotations or {}

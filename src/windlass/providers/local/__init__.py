@@ -1,1 +1,1 @@
-"""The local provider sells slices that are groups of processes on this machine."""
+"""The local provider launches slices as groups of processes on this computer."""

@@ -13,21 +13,21 @@ LocalFaultKind = Literal["stock-out", "quota", "fail", "hang", "slow-boot"]
 
 @dataclass(frozen=True, slots=True)
 class LocalFault:
-    """One thing that goes wrong, for whom, how often and until when."""
+    """A fault: its kind, the group it affects, how often and until when."""
 
     kind: LocalFaultKind
     groups: frozenset[str] | None = None
     """None: every group."""
     launches: int | None = None
-    """The first so many launches that it meets; None: all of them."""
+    """Number of launches that it affects; None: all of them."""
     until: float | None = None
-    """Seconds since the epoch, by the provider's clock; None: without end."""
+    """End of the fault, in seconds since 1970 by the provider's clock; None: no end."""
     seconds: float = 30.0
-    """``slow-boot``: so much later. The others do not read it."""
+    """Delay of a ``slow-boot`` fault; other kinds ignore it."""
 
 
 class LocalFaults:
-    """The faults that are on, and how often each has struck."""
+    """The active faults, and how often each was applied."""
 
     def __init__(self, faults: Sequence[LocalFault], now: Callable[[], float]) -> None:
         self._faults = tuple(faults)
@@ -35,7 +35,7 @@ class LocalFaults:
         self._now = now
 
     def strike(self, group: str) -> LocalFault | None:
-        """The fault that the next launch of a group meets, if any; counted as met."""
+        """Return the fault for the next launch of a group, if any, and count it."""
         for index, fault in enumerate(self._faults):
             meant = fault.groups is None or group in fault.groups
             spent = fault.launches is not None and self._met[index] >= fault.launches
@@ -50,10 +50,10 @@ def refusal_of(fault: LocalFault, group: str) -> ProviderError | None:
     """Return the error that a fault raises; None when it is not a refusal."""
     match fault.kind:
         case "stock-out":
-            return InsufficientCapacity(f"{group} is out of stock (a fault that was set)")
+            return InsufficientCapacity(f"{group} is out of stock (an injected fault)")
         case "quota":
-            return QuotaExceeded(f"the quota for {group} is used up (a fault that was set)")
+            return QuotaExceeded(f"the quota for {group} is used up (an injected fault)")
         case "fail":
-            return ProviderError(f"the launch of {group} failed (a fault that was set)")
+            return ProviderError(f"the launch of {group} failed (an injected fault)")
         case "hang" | "slow-boot":
             return None

@@ -4,12 +4,12 @@ highest epoch.
     DIRECTORY/.lock                   held for the moment of a change
     DIRECTORY/.epoch-ID               the highest fencing epoch seen of the cluster with that id
     DIRECTORY/.clusters/NAME          the id of the cluster that uses this name here
-    DIRECTORY/.ended/DAY/SLICE        empty: a slice of this name has ended on that day
+    DIRECTORY/.ended/DAY/SLICE        empty: a slice of this name ended on that day
     DIRECTORY/SLICE/record.json       the order, as it was taken
     DIRECTORY/SLICE/host-N/           where host N runs: stdout.log, stderr.log, lock, process.json
 
-A slice appears whole: its directory is made under another name and renamed. It vanishes whole in the same way. So
-there is no instant at which a crash leaves half a record. Names that begin with a dot are never slices.
+A slice is created and removed atomically: its directory is made under another name and renamed, and renamed again
+before it is deleted. So a crash never leaves half a record. Names that begin with a dot are never slices.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ CLUSTERS: Final = ".clusters"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 REMEMBERED: Final = 30 * 86400.0
-"""Seconds for which the id of an ended slice is kept. An order is repeated within minutes, while its answer is missing;
-or by a controller that was down and still has it in its journal, at the worst after a month of holidays. A thousand
-slices a day are then 30,000 empty files, and a day of them is forgotten at once."""
+"""Seconds for which the id of an ended slice is kept. A launch is repeated within minutes, while its answer is missing,
+or by a controller that was down and has it in its journal, at worst after a month. A thousand slices a day are then
+30,000 empty files; they are deleted a day at a time.
+"""
 
 
 class CorruptRecord(Exception):
-    """A file that is there and says nothing; the message names it."""
+    """A file cannot be parsed; the message has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class LocalRecord:
-    """A slice as its order was taken."""
+    """The stored order of a slice."""
 
     slice_id: str
     group: str
@@ -77,7 +78,9 @@ class LocalRecord:
 
     @classmethod
     def read(cls, directory: Path) -> LocalRecord:
-        """The record of a slice's directory. FileNotFoundError: it is not a slice; ``Garbage``: it says nothing."""
+        """Return the record in a slice's directory. FileNotFoundError: it is not a slice; ``Garbage``: it cannot be
+        parsed.
+        """
         path = directory / RECORD
         try:
             data = json.loads(path.read_bytes())
@@ -97,7 +100,7 @@ class LocalRecord:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CorruptRecord(f"{path} is not a record of a slice ({type(error).__name__}: {error})") from error
         if record.slice_id != directory.name or not record.hosts:
-            raise CorruptRecord(f"{path} does not belong to this slice: it speaks of {record.slice_id!r}")
+            raise CorruptRecord(f"{path} does not belong to this slice: it is the record of {record.slice_id!r}")
         return record
 
     def write(self, directory: Path) -> None:
@@ -126,14 +129,14 @@ def _process(value: Any) -> HostProcess | None:
 
 @dataclass(frozen=True, slots=True)
 class LocalSlice:
-    """What is known of one host's processes."""
+    """The state of one host's processes."""
 
     supervisor: HostProcess | None = None
     command: HostProcess | None = None
     taken: bool = False
-    """A supervisor has taken the host; it will never be started again."""
+    """Whether a supervisor has claimed the host; it is never started again."""
     exit_code: int | None = None
-    """Of its command, once the supervisor has seen it end."""
+    """Exit code of its command, once the supervisor has seen it end."""
 
     @classmethod
     def read(cls, directory: Path) -> LocalSlice:
@@ -155,20 +158,20 @@ class LocalSlice:
     def running(self) -> bool:
         if self.command is None:
             return False
-        # Between the end of the command and its exit code there are milliseconds: a host is not dead before both.
+        # The exit code is written milliseconds after the end of the command: a host is dead only when both are there.
         return self.command.alive or (self.exit_code is None and self.supervised)
 
     @property
     def pending(self) -> bool:
-        """Its command has yet to start: waiting for a supervisor, or for the boot delay to pass."""
+        """Whether its command has not started yet: it waits for a supervisor, or for the boot delay."""
         return not self.taken or (self.command is None and self.supervised)
 
 
 class Files:
-    """The directory of one local provider. Everything here blocks, for moments."""
+    """The directory of one local provider. All calls block briefly."""
 
     def __init__(self, root: Path, *, make: bool = True) -> None:
-        """Without ``make`` the directory is made by the first change, and until then may be missing."""
+        """Without ``make`` the first change creates the directory."""
         self.root = root.resolve()
         self.cluster = ClusterIdentity()
         self._made = False
@@ -189,7 +192,9 @@ class Files:
         return self.root / slice_id
 
     def homes(self) -> list[Path]:
-        """Every directory that may be a slice's. One that was made and has vanished is an error, not an empty list."""
+        """Return every directory that may be a slice's. If the provider's directory has vanished, that is an error, not
+        an empty list.
+        """
         try:
             found = list(self.root.iterdir())
         except FileNotFoundError:
@@ -204,7 +209,7 @@ class Files:
         self.cluster = cluster
 
     def check_cluster(self) -> None:
-        """``ClusterConflict``: another journal has taken our cluster's name in this directory."""
+        """Raise ``ClusterConflict`` if another journal uses our cluster's name in this directory."""
         try:
             taken = self._claim.read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +218,9 @@ class Files:
             self.cluster.owns(self.cluster.name, taken)
 
     def owns(self, record: LocalRecord) -> bool:
-        """Whether a slice is of our cluster. One of an older version has no mark, and is of the only cluster here."""
+        """Whether a slice belongs to our cluster. Slices of older versions have no mark, and belong to the only cluster
+        here.
+        """
         if not any(record.cluster):
             return not self._other_claims()
         return self.cluster.owns(*record.cluster)
@@ -236,7 +243,9 @@ class Files:
 
     @contextmanager
     def changing(self, epoch: int | None) -> Iterator[None]:
-        """One change at a time, over all processes on this directory, and none for a controller of the past."""
+        """A context for one change at a time over all processes on this directory; refuses controllers with an old
+        epoch.
+        """
         if not self._made:
             self._make()
         handle = take_lock(self.root / ".lock", wait=True)
@@ -264,12 +273,12 @@ class Files:
         except ValueError as error:
             raise ProviderError(f"{path} is not a number; if no other controller runs here, delete it") from error
         if epoch < seen:
-            raise StaleEpoch(f"a controller with epoch {seen} has taken over; this one has epoch {epoch}")
+            raise StaleEpoch.of(epoch, seen)
         if epoch > seen or not path.exists():
             write_json(path, epoch)
 
     def add(self, record: LocalRecord) -> Path:
-        """Make the slice's directory, whole, at one instant. Under ``changing``."""
+        """Create the slice's directory atomically. Call under ``changing``."""
         self.sweep()
         fresh = self.root / f".new-{uuid.uuid4().hex}"
         for number in range(len(record.hosts)):
@@ -281,7 +290,7 @@ class Files:
         return fresh.rename(self.root / record.slice_id)
 
     def remove(self, home: Path) -> None:
-        """Take a directory away, at one instant for everyone who looks. Under ``changing``."""
+        """Remove a directory atomically. Call under ``changing``."""
         gone = self.root / f".gone-{uuid.uuid4().hex}"
         try:
             home.rename(gone)
@@ -290,7 +299,7 @@ class Files:
         shutil.rmtree(gone, ignore_errors=True)
 
     def remember(self, slice_id: str, at: float) -> None:
-        """Keep the id of a slice that ends, and forget those of long ago. Under ``changing``."""
+        """Store the id of a slice that ends, and delete old ones. Call under ``changing``."""
         remember_end(self.root, slice_id, at)
         oldest = day_of(at - REMEMBERED)
         for day in (self.root / ENDED).iterdir():
@@ -301,7 +310,7 @@ class Files:
         return self.ended_at(slice_id) is not None
 
     def ended_at(self, slice_id: str) -> float | None:
-        """When a slice ended; None: it has not, or that is long ago."""
+        """Return when a slice ended; None: it has not, or its id was deleted."""
         try:
             for day in (self.root / ENDED).iterdir():
                 with suppress(FileNotFoundError):
@@ -311,7 +320,7 @@ class Files:
         return None
 
     def sweep(self) -> None:
-        """Remove what a crash in the middle of ``add`` or ``remove`` has left. Under ``changing``."""
+        """Remove leftovers of a crash during ``add`` or ``remove``. Call under ``changing``."""
         for pattern in (".new-*", ".gone-*"):
             for path in self.root.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)

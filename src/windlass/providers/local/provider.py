@@ -1,18 +1,16 @@
-"""The local provider sells slices that are processes on this machine, for elastic pools, demos and tests.
+"""The local provider launches slices as processes on this computer, for elastic pools, demos and tests.
 
-A slice is a group of hosts, a host is one command in a session of its own with a directory of its own. A supervisor
-(`local_host`) stands over each. Slices outlive the controller: the next one finds them in the directory and adopts
-them, distinguished from foreign processes by number and start time. With ``tie_to`` they end when that process does,
-however it ends.
+A slice is a group of hosts; a host is one command with its own session and directory, run by a supervisor
+(`supervisor`). Slices outlive the controller: the next one finds them in the directory and adopts them. Pid and start
+time distinguish them from other processes. With ``tie_to`` they end when that process ends for any reason.
 
-The record comes first (`local_files`). An order whose record is there has been taken, and the next call carries
-it out: ``launch`` and ``list`` start every host that no supervisor has taken yet, and finish every end that was begun.
-So a controller may be killed between any two lines, and what follows is the same: all hosts, or none. Two that do so at
-once do no harm, for a host lets itself be taken only once. One that was made with ``repair=False`` only looks: its list
-changes nothing, and shows what was left undone as it is.
+The record is written first (`files`). ``launch`` and ``list`` carry out every recorded order: they start every host
+that no supervisor has claimed yet, and finish every end that was begun. So after a kill at any point the result is the
+same: all hosts, or none. Two controllers may do so at once, because a host can be claimed only once. With
+``repair=False`` the provider is read-only: its list changes nothing, and shows unfinished changes as they are.
 
-An id buys once. The ids of slices that have ended are kept for a month, so that an order that comes late, or comes
-again, does not bring back what was ended.
+An id launches once. The ids of ended slices are kept for a month, so that a late or repeated order does not launch an
+ended slice again.
 
 Needs Linux: processes are distinguished through /proc and signalled by handle.
 """
@@ -60,23 +58,24 @@ INHERITED: Final = frozenset(
     }
 )
 INHERITED_PREFIXES: Final = ("LC_", "CUDA_", "NVIDIA_")
-"""Variables of the controller's environment that hosts get. Its passwords and cloud secrets are not among them."""
+"""Variables that hosts inherit from the controller's environment. Its passwords and cloud secrets are not among them.
+"""
 
 MARK: Final = "WINDLASS_DIRECTORY"
-"""In the environment of everything that runs on a host: by it the last orphan is found."""
+"""An environment variable of every process on a host, by which orphans are found."""
 
 LAST_OUTPUT: Final = 2000
-"""Bytes of the standard error of a dead host that its list shows."""
+"""Bytes of a dead host's standard error that the list shows."""
 _PAUSE: Final = 0.02
 _PATIENCE: Final = 5.0
-"""Seconds beyond the grace period after which a supervisor that does not end its host is ended itself."""
+"""Seconds beyond the grace period after which a supervisor that does not end its host is killed."""
 
 
 class LocalProvider:
-    """Sells groups of processes on this machine. ``directory`` is its account, kept over restarts."""
+    """Launches groups of processes on this computer. ``directory`` holds its state over restarts."""
 
     one_machine = True
-    """All slices are on one computer: a workload may limit how many of its hosts start there at once."""
+    """All slices share one computer: a workload may limit how many of its hosts start at once."""
 
     def __init__(
         self,
@@ -90,15 +89,14 @@ class LocalProvider:
         repair: bool = True,
         environment: Iterable[str] | None = (),
     ) -> None:
-        """``tie_to``: the number of a process with which all slices launched here end; None: they live on.
-
+        """``tie_to``: the pid of a process; all slices launched here end with it; None: they outlive every process.
         ``grace``: seconds between SIGTERM and SIGKILL.
 
         ``environment``: names of variables that hosts get from this process, besides the usual ones (``INHERITED``).
         None: all of them, for hosts that are part of the caller's own program.
 
-        ``repair``: whether ``list`` does what a controller that died has left undone. With False it only reads: it
-        starts, ends, makes and removes nothing, and a directory that is not there is an empty list.
+        ``repair``: whether ``list`` finishes the changes of a dead controller. With False it is read-only: it starts,
+        ends, creates and removes nothing, and a missing directory is an empty list.
         """
         self._files = Files(Path(directory), make=repair)
         self._repair = repair
@@ -112,7 +110,7 @@ class LocalProvider:
             raise InvalidRequest(f"there is no process {tie_to} to tie slices to; give one that runs, such as your own")
         self._starting: set[str] = set()
         self.mistakes: tuple[str, ...] = ()
-        """What the last list could not read, for people."""
+        """Records that the last list could not read, as messages."""
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
@@ -139,7 +137,7 @@ class LocalProvider:
             began = time.monotonic()
             while not await asyncio.to_thread(self._finish_end, home, self._forced(began)):
                 if time.monotonic() - began > self._grace + 2 * _PATIENCE:
-                    return  # not even SIGKILL helped yet: it stays listed as ending, and is asked for again
+                    return  # not ended by SIGKILL yet: it stays listed as ending, and the call is repeated
                 await asyncio.sleep(_PAUSE)
 
     async def list(self) -> Sequence[Instance]:
@@ -155,7 +153,7 @@ class LocalProvider:
         return (Offering("local", amounts({"cpu": 1000 * (os.cpu_count() or 1), "memory": memory}), zones=("local",)),)
 
     async def close(self) -> None:
-        """Nothing is open; slices live on."""
+        """Does nothing: no resource is open, and slices keep running."""
 
     # -- launching --------------------------------------------------------------------------------------------------
 
@@ -187,7 +185,7 @@ class LocalProvider:
         )
 
     def _inherited(self) -> dict[str, str]:
-        """What hosts get from the environment of this process."""
+        """Return the variables that hosts inherit from this process."""
         return {
             name: value
             for name, value in os.environ.items()
@@ -203,7 +201,7 @@ class LocalProvider:
         return spent
 
     def _check_owner(self, home: Path) -> None:
-        """``ClusterConflict``: a slice with this id is there, and is of another cluster."""
+        """Raise ``ClusterConflict`` if a slice with this id belongs to another cluster."""
         try:
             record = LocalRecord.read(home)
         except (FileNotFoundError, CorruptRecord):
@@ -214,14 +212,14 @@ class LocalProvider:
             )
 
     def _is_spent(self, home: Path) -> bool:
-        """Whether this id has bought already, be it here or gone. Under ``changing``."""
+        """Whether this id was launched before. Call under ``changing``."""
         return _is_slice(home) or self._files.has_ended(home.name)
 
     def _buy(self, home: Path, record: LocalRecord, epoch: int) -> None:
-        """Take the order and carry it out, in one piece: a caller that goes away meanwhile leaves nothing half done."""
+        """Store the order and carry it out; a caller that is cancelled meanwhile leaves nothing half done."""
         self._starting.add(home.name)
         try:
-            with self._files.changing(epoch):  # asked again: a fault may have held us up
+            with self._files.changing(epoch):  # checked again: a fault may have delayed us
                 taken = not self._is_spent(home)
                 if taken:
                     self._files.add(replace(record, started=StartTime.now(self._now())))
@@ -229,7 +227,7 @@ class LocalProvider:
                 self._carry_out(home)
             except ProviderError:
                 if taken:
-                    # Refused: the same order may come again, unless some of its hosts have run.
+                    # Refused: the order may be repeated, unless some of its hosts have run.
                     ran = any(life.taken for life in _lives(home))
                     self._begin_end(home, None)
                     self._finish_end(home, force=True, spent=ran)
@@ -258,10 +256,10 @@ class LocalProvider:
         try:
             begun.extend(_begin(home, record, number) for number in missing)
         finally:
-            # Each goes as soon as its host is taken, in a fraction of a second.
+            # Each ends as soon as its host is claimed, in a fraction of a second.
             codes = [process.wait() for process in begun]
         if any(codes) and home.exists():
-            raise OSError(f"a supervisor did not come up; {home.name}/host-*/stderr.log has its words")
+            raise OSError(f"a supervisor did not start; see {home.name}/host-*/stderr.log")
 
     # -- ending -----------------------------------------------------------------------------------------------------
 
@@ -273,16 +271,19 @@ class LocalProvider:
                 if not record.ending:
                     replace(record, ending=True).write(home)
             except (FileNotFoundError, CorruptRecord):
-                pass  # nothing to mark; what runs there all the same is found by its mark
-            for life in _lives(home):
-                if life.supervisor is not None:
-                    life.supervisor.signal(signal.SIGTERM)
+                pass  # no record to mark; processes are found by their environment variable
+            finally:  # also if the mark cannot be written because the disk is full
+                for life in _lives(home):
+                    if life.supervisor is not None:
+                        life.supervisor.signal(signal.SIGTERM)
 
     def _forced(self, began: float) -> bool:
         return time.monotonic() - began > self._grace + _PATIENCE
 
     def _finish_end(self, home: Path, force: bool, *, spent: bool = True) -> bool:
-        """Remove the slice once nothing of it runs; True when it is gone. ``spent``: its id never buys again."""
+        """Remove the slice once none of its processes runs; return True when it is gone. ``spent``: its id never
+        launches again.
+        """
         if not home.exists():
             return True
         supervisors = [life.supervisor for life in _lives(home) if life.supervisor is not None]
@@ -301,7 +302,9 @@ class LocalProvider:
         return True
 
     def _end_of(self, home: Path) -> float:
-        """The time of an end that is now, by the clock of the start: a clock that was set makes no life longer."""
+        """Return the current time on the clock of the slice's start, so that a clock that was set does not change its
+        lifetime.
+        """
         now = self._now()
         try:
             started = LocalRecord.read(home).started
@@ -310,7 +313,7 @@ class LocalProvider:
         return now if started is None else started.elapsed_to_now(now)
 
     def _ended(self, slice_ids: Sequence[str]) -> Collection[str]:
-        """Slices whose directory was removed after the last of their processes was gone."""
+        """Return the slices whose directory was removed after their last process had ended."""
         self._files.check_cluster()
         ended = {name: self._files.ended_at(name) for name in slice_ids if not self._files.home(name).exists()}
         return {name: at for name, at in ended.items() if at is not None}
@@ -324,11 +327,11 @@ class LocalProvider:
             try:
                 if not self._files.owns(LocalRecord.read(home)):
                     continue
-                record = self._looked_after(home) if self._repair else _looked_at(home)
+                record = self._repaired_record(home) if self._repair else _record_as_it_is(home)
                 if record is not None:
                     found.append(_instance(home, record))
             except FileNotFoundError:
-                continue  # no record: not ours, or gone while we looked
+                continue  # no record: not a slice, or removed meanwhile
             except CorruptRecord as error:
                 mistakes.append(f"{error}; terminate {home.name} or remove its directory")
         for mistake in mistakes:
@@ -337,8 +340,8 @@ class LocalProvider:
         self.mistakes = tuple(mistakes)
         return found
 
-    def _looked_after(self, home: Path) -> LocalRecord | None:
-        """The record of a slice, after what a controller that died has left undone is done."""
+    def _repaired_record(self, home: Path) -> LocalRecord | None:
+        """Return the record of a slice, after finishing the changes of a dead controller."""
         record, lives = LocalRecord.read(home), _lives(home)
         if record.ending or _is_abandoned(record, lives):
             if not any(life.supervised for life in lives) and self._finish_end(home, force=False):
@@ -351,8 +354,8 @@ class LocalProvider:
         return LocalRecord.read(home)
 
 
-def _looked_at(home: Path) -> LocalRecord:
-    """The record of a slice as it is; one that the next controller will end counts as ending."""
+def _record_as_it_is(home: Path) -> LocalRecord:
+    """Return the record of a slice without changes; one that the next controller will end counts as ending."""
     record = LocalRecord.read(home)
     return replace(record, ending=True) if _is_abandoned(record, _lives(home)) else record
 
@@ -362,7 +365,7 @@ def _is_orphaned(record: LocalRecord) -> bool:
 
 
 def _is_abandoned(record: LocalRecord, lives: Sequence[LocalSlice]) -> bool:
-    """Tied to a process that died before any host was taken: there is no supervisor that could end it."""
+    """Whether it is tied to a process that died before any host was claimed: no supervisor can end it."""
     return _is_orphaned(record) and not any(life.taken for life in lives)
 
 
@@ -392,7 +395,7 @@ def _instance(home: Path, record: LocalRecord) -> Instance:
 
 
 def _host(directory: Path, name: str, life: LocalSlice) -> Host:
-    """A host as the list shows it; of a dead one also what it left."""
+    """Return a host for the list; a dead one with its exit code and last output."""
     if life.running or life.pending:
         return Host(name, running=life.running, address="127.0.0.1")
     return Host(name, False, "127.0.0.1", life.exit_code, _last_lines(directory / "stderr.log"))
@@ -408,7 +411,7 @@ def _last_lines(path: Path) -> str:
 
 
 def _begin(home: Path, record: LocalRecord, number: int) -> subprocess.Popen[bytes]:
-    """A supervisor for one host. It detaches itself, and the process that is started here ends at once."""
+    """Start the supervisor of one host. It detaches itself, and the process started here ends at once."""
     directory = home / f"host-{number}"
     environment = {
         **record.hosts[number].environment,
@@ -432,7 +435,7 @@ def _begin(home: Path, record: LocalRecord, number: int) -> subprocess.Popen[byt
 
 
 def _kill_marked(home: Path) -> int:
-    """Kill whatever carries the mark of a host of this slice; how many there were."""
+    """Kill every process with the environment variable of this slice; return how many there were."""
     mark = f"{MARK}={home}/host-".encode()
     killed = 0
     for pid in supervisor.all_pids():
@@ -441,7 +444,7 @@ def _kill_marked(home: Path) -> int:
         except OSError:
             continue
         try:
-            # Read with the handle open, so that it is this very process that is signalled.
+            # Read after the handle is open, so that the signal goes to the process that was checked.
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             if pid != os.getpid() and any(word.startswith(mark) for word in words):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -454,7 +457,7 @@ def _kill_marked(home: Path) -> int:
 
 
 async def _suffer(fault: LocalFault, record: LocalRecord) -> LocalRecord:
-    """Meet a fault: a refusal, a call that never returns, or a slower boot."""
+    """Apply a fault: a refusal, a call that never returns, or a slower boot."""
     refusal = refusal_of(fault, record.group)
     if refusal is not None:
         raise refusal
@@ -465,7 +468,7 @@ async def _suffer(fault: LocalFault, record: LocalRecord) -> LocalRecord:
 
 @contextmanager
 def _typed_errors() -> Iterator[None]:
-    """Nothing but a ``ProviderError`` leaves the provider."""
+    """A context that turns any error into a ``ProviderError``."""
     try:
         yield
     except (OSError, ValueError) as error:

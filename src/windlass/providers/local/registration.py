@@ -17,7 +17,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
         settings["directory"],
         boot_delay=settings["boot_delay"],
         grace=settings["grace"],
-        repair=not context.look_only,
+        repair=not context.read_only,
         tie_to=context.tie_to,
         now=context.now,
         environment=settings["environment"] or (),

@@ -2,16 +2,16 @@
 
     python local_host.py SLICE_DIRECTORY NUMBER
 
-One supervisor stands over each host. It leaves the process that started it, so that a controller may die and come back
-without losing the host. What it guarantees:
+Each host has one supervisor. It detaches from the process that started it, so that a controller may die and restart
+without losing the host. It guarantees:
 
-- A host starts at most once. The supervisor holds the lock of its host's directory for as long as it lives, and writes
-  ``process.json`` before it does anything else; a second one finds the lock taken or the file there, and goes.
-- Nothing stays behind. It adopts what its command leaves orphaned (a "subreaper"), so that a daemon that slipped out of
-  the process group is found too. Asked to end (SIGTERM), or when the owner it is tied to is dead, or when the command
-  has ended, it sends SIGTERM to all of it, waits the grace period, and sends SIGKILL until nothing is left.
-- If the supervisor itself is killed, the kernel kills the command (its parent-death signal); the rest is found by the
-  mark in its environment when the slice is terminated.
+- A host starts at most once. The supervisor holds the lock of its host's directory for its whole life, and writes
+  ``process.json`` before anything else; a second one finds the lock or the file, and exits.
+- No process is left. It is a "subreaper" that adopts orphans of its command, so that a daemon that left the process
+  group is found too. On SIGTERM, when the owner it is tied to is dead, or when the command has ended, it sends SIGTERM
+  to all of them, waits the grace period, and sends SIGKILL until none is left.
+- If the supervisor itself is killed, the kernel kills the command (its parent-death signal); the rest is found by an
+  environment variable when the slice is terminated.
 
 It is run in isolation from the package and imports the standard library only, so that it starts in milliseconds. The
 provider imports from here how a process is distinguished from a later one with the same pid.
@@ -37,7 +37,7 @@ LOCK: Final = "lock"
 ENDED: Final = ".ended"
 
 TICK: Final = 0.2
-"""Seconds between two looks at the owner, and between two sweeps of what must end."""
+"""Seconds between two checks of the owner, and between two rounds of signals."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -45,15 +45,15 @@ _HEARD: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.
 
 
 class HostProcess(NamedTuple):
-    """A process identity: its number and its start time, so that a recycled number is another process."""
+    """A process identity: its pid and start time, so that a reused pid is another process."""
 
     pid: int
     start: str
-    """Clock ticks since the machine was booted, and which boot that was."""
+    """Start time in clock ticks since boot, with the boot id."""
 
     @classmethod
     def of(cls, pid: int) -> HostProcess | None:
-        """The process that has this number now; None when none has, or only a dead one."""
+        """Return the process that has this pid now; None when there is none, or only a dead one."""
         fields = _stat(pid)
         if fields is None or fields[0] in ("Z", "X"):
             return None
@@ -64,13 +64,13 @@ class HostProcess(NamedTuple):
         return HostProcess.of(self.pid) == self
 
     def signal(self, number: int) -> bool:
-        """Send a signal to this very process, never to one that took its number; False when it is gone."""
+        """Send a signal to exactly this process, never to one that reuses its pid; return False when it is gone."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
             return False
         try:
-            # Looked at again with the handle open: from here on the number cannot come to mean another process.
+            # Checked again with the handle open: from here on the pid cannot be reused.
             if not self.alive:
                 return False
             signal.pidfd_send_signal(handle, number)
@@ -82,16 +82,16 @@ class HostProcess(NamedTuple):
 
 
 class StartTime(NamedTuple):
-    """When a slice started: the time of day, and the time of a clock that cannot be set."""
+    """The start of a slice by the time of day, and by a clock that cannot be set."""
 
     at: float
     steady: float
     boot: str
-    """Which boot of this machine the steady clock counts from."""
+    """The boot id from which the steady clock counts."""
 
     @classmethod
     def now(cls, at: float) -> StartTime:
-        """Now, which is ``at`` by the time of day."""
+        """Return the current time, which is ``at`` by the time of day."""
         return cls(at, time.clock_gettime(time.CLOCK_BOOTTIME), _boot())
 
     @classmethod
@@ -99,12 +99,14 @@ class StartTime(NamedTuple):
         return None if value is None else cls(float(value[0]), float(value[1]), str(value[2]))
 
     def elapsed_to_now(self, now: float) -> float:
-        """The time of day that it would be if the clock had not been set since; ``now`` after another boot."""
+        """Return the time of day as if the clock had not been set since the start; ``now`` after another boot."""
         return self.at + time.clock_gettime(time.CLOCK_BOOTTIME) - self.steady if self.boot == _boot() else now
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third (the state) on; the name before them may hold anything."""
+    """Return the fields of /proc/PID/stat from the third (the state) on; the name before them may contain any
+    character.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -121,7 +123,7 @@ def all_pids() -> list[int]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """The whole file or the old one, never a part of it."""
+    """Write a file atomically."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     with beside.open("w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -131,12 +133,12 @@ def write_json(path: Path, value: object) -> None:
 
 
 def day_of(at: float) -> str:
-    """The day of a time, so that days sort as text."""
+    """Return the day of a time as sortable text."""
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 def remember_end(root: Path, slice_id: str, at: float) -> None:
-    """Leave an empty file that says that this id has had its slice, with the time of its end: it never buys again."""
+    """Create an empty file which records that this id has ended, and when: it never launches again."""
     day = root / ENDED / day_of(at)
     day.mkdir(mode=0o700, parents=True, exist_ok=True)
     (day / slice_id).touch(mode=0o600)
@@ -144,7 +146,7 @@ def remember_end(root: Path, slice_id: str, at: float) -> None:
 
 
 def take_lock(path: Path, *, wait: bool) -> int | None:
-    """An open handle that holds the lock until it is closed; None when another one holds it."""
+    """Return an open file that holds the lock until it is closed; None when another process holds it."""
     handle = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -158,7 +160,7 @@ def take_lock(path: Path, *, wait: bool) -> int | None:
 
 
 def main(slice_directory: str, number: str) -> int:
-    """Take the host, leave the caller, stand over the command. Returns to the caller once the host is taken."""
+    """Claim the host, detach from the caller, supervise the command. Returns to the caller once the host is claimed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     home, pipe = Path(slice_directory), os.pipe()
     if os.fork():
@@ -178,7 +180,7 @@ def main(slice_directory: str, number: str) -> int:
     write_json(directory / PROCESS, {"supervisor": me})
     os.write(pipe[1], b"1")
     os.close(pipe[1])
-    # Read after process.json is written: the caller that ends the slice marks the record first and then looks for us,
+    # Read after process.json is written: a caller that ends the slice marks the record first and then searches for us,
     # so that either we see the mark or it sees us.
     try:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
@@ -190,7 +192,7 @@ def main(slice_directory: str, number: str) -> int:
 
 
 def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, me: HostProcess | None) -> None:
-    """From the boot delay to the end of the last process."""
+    """Supervise the host from the boot delay to the end of the last process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     owner = HostProcess(*record["tie_to"]) if record.get("tie_to") else None
     cause = _wait(None, owner, float(record.get("boot_delay", 0)))
@@ -204,7 +206,7 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
         cause = _note(directory, known, child, owner, ends) or _wait(child, owner, None, ends)
         if child in ends:
             known["exit"] = os.waitstatus_to_exitcode(ends[child])
-            with suppress(OSError):  # before what it left is ended, which takes a while
+            with suppress(OSError):  # before its remaining processes are ended, which takes a while
                 write_json(directory / PROCESS, known)
     _end_all(child, float(record.get("grace", 5)))
     with suppress(OSError):
@@ -215,8 +217,9 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
 
 
 def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess | None, ends: dict[int, int]) -> str:
-    """Write down which process the command is. A full disk must not end the command: it is tried again until there is
-    room. What ended the wait, if something did."""
+    """Record the process of the command. On a full disk it is retried until there is space: the command must not end
+    for that. Return what ended the wait, if something did.
+    """
     while True:
         try:
             write_json(directory / PROCESS, known)
@@ -278,7 +281,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _reaped() -> dict[int, int]:
-    """Children, our own and adopted, that have ended since the last check, with their wait status."""
+    """Return the children, adopted ones included, that have ended since the last check, with their wait status."""
     found = {}
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
@@ -287,7 +290,7 @@ def _reaped() -> dict[int, int]:
 
 
 def _descendants() -> dict[int, int]:
-    """Every process below this one, with its process group."""
+    """Return every descendant of this process, with its process group."""
     children: dict[int, list[int]] = {}
     groups: dict[int, int] = {}
     for pid in all_pids():
@@ -304,7 +307,7 @@ def _descendants() -> dict[int, int]:
 
 
 def _end_all(child: int | None, grace: float) -> None:
-    """SIGTERM to everything once, SIGKILL after the grace period until nothing is left."""
+    """Send SIGTERM to all descendants once, and SIGKILL after the grace period until none is left."""
     _reaped()
     if not _descendants():
         return
@@ -323,12 +326,12 @@ def _end_all(child: int | None, grace: float) -> None:
                     os.kill(pid, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, min(TICK, max(until - time.monotonic(), 0.01)))
         _reaped()
-    _reaped()  # the last may have ended between two looks: leave no zombies to the process that adopts them
+    _reaped()  # the last may have ended since the check: leave no zombies to the adopting process
 
 
 def _remove(home: Path, directory: Path, at: float) -> None:
-    """The owner does not come back: take the host's directory away, and with the last host the slice's."""
-    with suppress(OSError):  # no room for a name is no reason to stay
+    """Remove the host's directory after the owner has died, and with the last host that of the slice."""
+    with suppress(OSError):  # a full disk must not keep the supervisor alive
         remember_end(home.parent, home.name, at)
     shutil.rmtree(directory, ignore_errors=True)
     if not any(home.glob("host-*")):

@@ -1,6 +1,6 @@
-"""This program loads a ``NodeProvider`` and calls it; it reads and writes one JSON object per line.
+"""This program loads a ``NodeProvider`` and calls it as requested: one JSON object per line in, one out.
 
-Runs as a program of its own, with the Python that has Ray: ``python bridge.py MODULE.CLASS CLUSTER_NAME CONFIG``.
+It runs with a Python that has Ray: ``python bridge.py MODULE.CLASS CLUSTER_NAME CONFIG``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def loaded(path: str, config: dict[str, Any], cluster_name: str) -> Any:
 
 
 class Bridge:
-    """Calls the provider; one call at a time, as Ray's own adapter does."""
+    """Calls the node provider, one call at a time, like Ray's own adapter."""
 
     def __init__(self, provider: Any) -> None:
         self.provider = provider
@@ -37,7 +37,7 @@ class Bridge:
             except Exception:
                 if node in self.provider.non_terminated_nodes({}):
                     raise
-                continue  # it has ended meanwhile
+                continue  # the node has ended in between
             if SLICE in tags:
                 found.append({"node": str(node), "tags": tags, "running": bool(self._is_running(node))})
         return found
@@ -49,7 +49,7 @@ class Bridge:
     def create(
         self, node_config: dict[str, Any], tags: dict[str, str], resources: dict[str, float], labels: dict[str, str]
     ) -> None:
-        """Make one node. One with these tags that is there already is not made again."""
+        """Create one node, unless one with these tags exists."""
         wanted = {key: value for key, value in tags.items() if key.startswith("windlass-")}
         if self.provider.non_terminated_nodes(wanted):
             return
@@ -79,7 +79,7 @@ class Bridge:
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a provider prints is no answer
+    os.dup2(2, 1)  # prints of the node provider must not mix with answers
     bridge = Bridge(loaded(sys.argv[1], json.loads(sys.argv[3]), sys.argv[2]))
     for line in sys.stdin:
         out.write(json.dumps(bridge.answer(json.loads(line))) + "\n")

@@ -1,7 +1,7 @@
-"""``RayNodeProvider``: a v1 ``NodeProvider`` of Ray behind the contract of a provider.
+"""``RayNodeProvider`` implements the provider contract with a v1 ``NodeProvider`` of Ray.
 
-A slice is as many nodes as it has hosts, found by their tags. Node providers forget what has ended and know no epochs,
-so both are kept in a file of ours.
+Each host of a slice is one node; tags identify it. Node providers do not remember ended nodes and have no epochs, so a
+file of Windlass keeps both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _QUOTA: Final = ("quota", "limit")
 
 
 class RayNodeProvider:
-    """Sells the nodes of one node provider."""
+    """Launches, lists and terminates nodes of one node provider."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RayNodeProvider:
         cluster_name: str = "windlass",
         directory: str | os.PathLike[str] = ".windlass/ray-node-provider",
     ) -> None:
-        """``module``: ``pkg.Class``. ``python``: a Python that has Ray. ``directory``: where what has ended is kept."""
+        """``module``: ``pkg.Class``. ``python``: a Python that has Ray. ``directory``: for epochs and ended slices."""
         self._module, self._python, self._cluster_name = module, python, cluster_name
         self._config = dict(config or {})
         self._directory = Path(directory)
@@ -63,7 +63,7 @@ class RayNodeProvider:
         self._calling = asyncio.Lock()
         self._numbers = count(1)
         self.names: dict[str, str] = {}
-        """``SLICE/HOST`` by the instance id of its node, as last listed."""
+        """``SLICE/HOST`` by the instance id of the node, from the last list."""
 
     def bind(self, cluster: ClusterIdentity) -> None:
         self._cluster = cluster
@@ -75,7 +75,7 @@ class RayNodeProvider:
             self._check(state, epoch)
             if order.slice_id in self._ended(state):
                 return
-        await self._owned()  # a conflict of clusters is an error before anything is made
+        await self._owned()  # raises ClusterConflict before anything is created
         resources = {_RAY_NAMES.get(name, name): _amount(name, amount) for name, amount in order.resources}
         for number, host in enumerate(order.hosts):
             tags = {
@@ -128,7 +128,7 @@ class RayNodeProvider:
     # -- the bridge ---------------------------------------------------------------------------------------------------
 
     async def _owned(self) -> Sequence[dict[str, Any]]:
-        """The nodes of our cluster; ``ClusterConflict`` if another journal uses its name."""
+        """Return the nodes of our cluster; raise ``ClusterConflict`` if another journal uses its name."""
         every: Sequence[dict[str, Any]] = await self._call("list")
         return [
             one for one in every if self._cluster.owns(one["tags"].get(CLUSTER, ""), one["tags"].get(CLUSTER_ID, ""))
@@ -146,9 +146,9 @@ class RayNodeProvider:
                 while True:
                     line = await process.stdout.readline()
                     if not line:
-                        raise ProviderError(f"the process of {self._module} has ended: is ray there, and the module?")
+                        raise ProviderError(f"the process of {self._module} has ended: check `python` and `module`")
                     answer = json.loads(line)
-                    if answer["id"] == number:  # an older one is of a call that was given up
+                    if answer["id"] == number:  # an older number: the answer to a call that was cancelled
                         break
             except OSError as error:
                 raise ProviderError(f"the process of {self._module} cannot be reached: {error}") from error
@@ -173,17 +173,17 @@ class RayNodeProvider:
                 raise InvalidRequest(f"{self._python} cannot be run: {error.strerror}") from error
         return self._process
 
-    # -- what is kept -------------------------------------------------------------------------------------------------
+    # -- epochs and ended slices --------------------------------------------------------------------------------------
 
     def _check(self, state: dict[str, Any], epoch: int) -> None:
         highest = state["epochs"].get(self._key, 0)
         if epoch < highest:
-            raise StaleEpoch(f"a controller with epoch {highest} has taken over; this one has {epoch}")
+            raise StaleEpoch.of(epoch, highest)
         state["epochs"][self._key] = epoch
 
     @property
     def _key(self) -> str:
-        """What is kept is kept for each cluster."""
+        """The key of this cluster in the file."""
         return self._cluster.id or self._cluster.name
 
     def _ended(self, state: Mapping[str, Any]) -> Sequence[str]:
@@ -192,7 +192,7 @@ class RayNodeProvider:
 
     @contextmanager
     def _state(self) -> Iterator[dict[str, Any]]:
-        """What is kept, under a lock, written when it has changed."""
+        """Give the content of the file under a lock; write it if it has changed."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -225,7 +225,7 @@ def _amount(name: str, amount: int) -> float:
 
 
 def _error(error: Mapping[str, str]) -> ProviderError:
-    """Ray's launch errors by their category."""
+    """Convert an error of the node provider, by its category."""
     category, text = error["category"].lower(), f"{error['kind']}: {error['text']}"
     if any(word in category for word in _QUOTA):
         return QuotaExceeded(text)

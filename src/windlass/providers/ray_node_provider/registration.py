@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``ray-node-provider``."""
+"""This module declares the provider type ``ray-node-provider``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.scenario.declarations import REQUIRED
+from windlass.scenario.reader import shown
 from windlass.setting_types import Data, Name, Place, Section, Setting
 
 
@@ -25,6 +26,19 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
     )
 
 
+def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:  # noqa: ARG001
+    wrong = []
+    package, _, class_name = settings["module"].rpartition(".")
+    if not package or not all(word.isidentifier() for word in (*package.split("."), class_name)):
+        wrong.append(
+            f"providers.{name}.module: must be the name of a class with its module, such as pkg.Class, "
+            f"is {shown(settings['module'])}"
+        )
+    if not isinstance(settings["config"], Mapping | None):
+        wrong.append(f"providers.{name}.config: must be a mapping, is {shown(settings['config'])}")
+    return wrong
+
+
 RAY_NODE_PROVIDER: Final = ProviderType(
     summary="any v1 `NodeProvider` of Ray, in a process of its own.",
     section=Section(
@@ -32,17 +46,18 @@ RAY_NODE_PROVIDER: Final = ProviderType(
         (
             Setting("module", Name(), REQUIRED, "", "The class of the provider: `pkg.Class`."),
             Setting("python", Name(), None, "", "A Python that has Ray and the module.", absent="the one of Windlass"),
-            Setting("config", Data(), None, "", "What the provider takes as its configuration.", absent="nothing"),
-            Setting("cluster_name", Name(), "windlass", "", "The name of the cluster for the provider."),
+            Setting("config", Data(), None, "", "The configuration that the class is created with.", absent="nothing"),
+            Setting("cluster_name", Name(), "windlass", "", "The cluster name that the class is created with."),
             Setting(
                 "directory",
                 Place(),
                 ".windlass/ray-node-provider",
                 "",
-                "Where is kept what has ended: node providers forget it.",
+                "Keeps which slices have ended, and which controller was the last: node providers do not.",
             ),
         ),
     ),
     build=_build,
     runs=frozenset({"ray"}),
+    check=_check,
 )

@@ -1,11 +1,11 @@
-"""The agent is the program that a controller installs on a machine: it records the sale, prepares the machine and
-starts its program.
+"""The agent is the program that a controller installs on a machine. It stores which slice uses the machine, prepares
+the machine and starts the slice's program.
 
     python3 agent.pyz session DIRECTORY      requests on stdin, answers on stdout, one JSON object a line
     python3 agent.pyz supervise DIRECTORY    started by a session; the program's order comes on stdin
 
 Everything that must outlast a controller is in DIRECTORY (`machine_store`), whose files only this user can read. A
-machine is sold to one slice at a time. A request with an epoch below the highest one is refused.
+machine is assigned to one slice at a time. A request with an epoch below the highest one is refused.
 
 Needs Linux and Python 3.8 or later; the standard library only.
 """
@@ -34,7 +34,7 @@ from windlass.providers.remote.supervisor import supervise
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
 NOTICES = (("interruption", "spot/instance-action"), ("rebalance", "events/recommendations/rebalance"))
 PHASE = "::windlass:: "
-"""How a line of a bootstrap script begins that names the phase that begins now."""
+"""The prefix of an output line with which a bootstrap script names its next phase."""
 LAST_LINES = 20
 
 
@@ -51,7 +51,7 @@ class Session:
         for line in sys.stdin.buffer:
             request = json.loads(line)
             threading.Thread(target=self._answer, args=(request,), daemon=True).start()
-        # The connection is gone. A bootstrap without it would go on unseen; it is begun again by the next controller.
+        # The connection is lost. No controller follows this bootstrap; the next one restarts it.
         for process in self._bootstraps:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -66,8 +66,8 @@ class Session:
         try:
             for name in ("cluster", "slice"):
                 if name in request and not NAME.match(request[name]):
-                    raise OrderRefused("invalid", f"{request[name]!r} is no {name}")
-            self._store.heard(request["cluster"])
+                    raise OrderRefused("invalid", f"{request[name]!r} is not a valid {name} name")
+            self._store.note_contact(request["cluster"])
             answer["result"] = getattr(self, "do_" + request["op"])(request)
         except OrderRefused as error:
             answer["refused"] = [error.kind, str(error)]
@@ -75,14 +75,14 @@ class Session:
             answer["refused"] = ["failed", f"{type(error).__name__}: {error}"]
         self._say(answer)
 
-    def do_look(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What this machine is, who has it, and how the program does."""
+    def do_status(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Report the assignment, the state of the program, and what is installed."""
         store = self._store
-        sold, supervisor = store.sold, store.supervisor()
-        if sold is not None and sold["cluster"] != request["cluster"] and store.abandoned(sold):
-            sold = None
+        assignment, supervisor = store.assignment, store.supervisor()
+        if assignment is not None and assignment["cluster"] != request["cluster"] and store.is_abandoned(assignment):
+            assignment = None
         return {
-            "sold": sold,
+            "assignment": assignment,
             "running": alive(supervisor) and "exited" not in (supervisor or {}),
             "exited": (supervisor or {}).get("exited"),
             "epoch": store.epoch(request["cluster"]),
@@ -93,7 +93,7 @@ class Session:
         }
 
     def do_facts(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """The machine's resources and its Pythons."""
+        """Report the machine's resources and its Python versions."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return {
             "cpus": len(os.sched_getaffinity(0)),
@@ -105,36 +105,38 @@ class Session:
             "architecture": os.uname().machine,
         }
 
-    def do_take(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Sell the machine to a slice, unless it has been sold."""
+    def do_assign(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Assign the machine to a slice, unless another slice uses it."""
         store = self._store
         with store.changing():
             store.check_epoch(request["cluster"], request["epoch"])
             if store.has_ended(request["cluster"], request["slice"]):
-                raise OrderRefused("ended", "slice {} has ended; an id buys once".format(request["slice"]))
-            sold = store.sold
-            if sold is not None:
-                if (sold["cluster"], sold["slice"]) == (request["cluster"], request["slice"]):
+                raise OrderRefused("ended", "slice {} has ended; an id is used once".format(request["slice"]))
+            assignment = store.assignment
+            if assignment is not None:
+                if (assignment["cluster"], assignment["slice"]) == (request["cluster"], request["slice"]):
                     return {"new": False}
-                if not store.abandoned(sold):
-                    raise OrderRefused("busy", "sold to slice {slice} of cluster {cluster}".format(**sold))
-                store.release(sold)
+                if not store.is_abandoned(assignment):
+                    raise OrderRefused("busy", "in use by {slice} of cluster {cluster}".format(**assignment))
+                store.release(assignment)
             keys = ("cluster", "slice", "group", "host", "hosts", "epoch", "lease", "cluster_name")
-            store.sell({**{key: request[key] for key in keys}, "taken": time.time(), "phase": "connecting"})
+            assignment = {key: request[key] for key in keys}
+            assignment["assigned_at"] = request.get("assigned_at")
+            store.assign({**assignment, "taken": time.time(), "phase": "connecting"})
         return {"new": True}
 
-    def do_untake(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Give back a machine whose slice could not be had whole. Its id may be asked for again."""
+    def do_unassign(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Undo an assignment because other hosts of the slice have no machine. The id may be launched again."""
         store = self._store
         with store.changing():
             store.check_epoch(request["cluster"], request["epoch"])
-            store.mine(request)
+            store.assignment_of(request)
             if store.supervisor() is None:
-                store.sell(None)
+                store.assign(None)
         return {}
 
     def do_put(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A piece of a file for the next bootstrap."""
+        """Store a piece of a file for the next bootstrap."""
         path = self._store.root / "incoming" / Path(request["name"]).name
         with path.open("r+b" if request["offset"] else "wb") as file:
             file.seek(request["offset"])
@@ -142,11 +144,11 @@ class Session:
         return {}
 
     def do_bootstrap(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a script; each phase is written down and reported as it begins. The last lines are kept for a failure."""
+        """Run a bootstrap script. Each phase is stored and reported as it begins; a failure has the last lines."""
         store = self._store
         with store.changing():
             store.check_epoch(request["cluster"], request["epoch"])
-            store.mine(request)
+            store.assignment_of(request)
         script = store.root / "incoming" / "bootstrap.sh"
         script.write_text(request["script"], encoding="utf-8")
         environment = {**os.environ, **request["environment"], "WINDLASS_HOME": str(store.root)}
@@ -180,26 +182,26 @@ class Session:
         if code:
             limit, said = request["limit_seconds"], "\n".join(lines)
             why = f"took longer than {limit:g} s" if code == -signal.SIGKILL else f"ended with code {code}"
-            raise OrderRefused("bootstrap", f"'{phase}' {why}: {said}")
+            raise OrderRefused("bootstrap", f"phase '{phase}' {why}: {said}")
         return {}
 
     def do_failed(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Write down that the slice cannot start here; it is listed as dead until it is ended."""
+        """Store the reason why the slice cannot start here; it is listed as dead until it is terminated."""
         with self._store.changing():
             self._store.check_epoch(request["cluster"], request["epoch"])
-            self._store.sell({**self._store.mine(request), "failed": request["text"]})
+            self._store.assign({**self._store.assignment_of(request), "failed": request["text"]})
         return {}
 
     def _phase(self, request: dict[str, Any], phase: str) -> None:
         with self._store.changing(), contextlib.suppress(OrderRefused):
-            self._store.sell({**self._store.mine(request), "phase": phase, "phase_at": time.time()})
+            self._store.assign({**self._store.assignment_of(request), "phase": phase, "phase_at": time.time()})
 
     def do_start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Start the program under a supervisor, unless it has been started."""
         store = self._store
         with store.changing():
             store.check_epoch(request["cluster"], request["epoch"])
-            store.mine(request)
+            store.assignment_of(request)
             if store.supervisor() is not None:
                 return self._started()
             shutil.rmtree(str(store.run), ignore_errors=True)
@@ -223,7 +225,7 @@ class Session:
             words = (store.run / "supervisor.log").read_text(errors="replace")[-2000:]
             raise OrderRefused("failed", f"the supervisor did not start: {words}")
         with store.changing(), contextlib.suppress(OrderRefused):
-            store.sell({**store.mine(request), "phase": "", "started": time.time()})
+            store.assign({**store.assignment_of(request), "phase": "", "started": time.time()})
         return self._started()
 
     def _started(self) -> dict[str, Any]:
@@ -231,15 +233,15 @@ class Session:
         return {"socket": str(self._store.run / "mux.sock"), "tunnels": supervisor.get("tunnels", {})}
 
     def do_end(self, request: dict[str, Any]) -> dict[str, Any]:
-        """End a slice and everything of it. Quiet if it is not here."""
+        """End a slice and all of its processes. Does nothing if the slice is not here."""
         store = self._store
         with store.changing():
             store.check_epoch(request["cluster"], request["epoch"])
             try:
-                sold = store.mine(request)
+                assignment = store.assignment_of(request)
             except OrderRefused:
                 return {"was": False}
-            store.sell({**sold, "ending": True})
+            store.assign({**assignment, "ending": True})
         for process in list(self._bootstraps):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -254,13 +256,13 @@ class Session:
         while kill_marked(str(store.run)):
             time.sleep(0.02)
         with store.changing():
-            left = store.sold
+            left = store.assignment
             if left is not None and (left["cluster"], left["slice"]) == (request["cluster"], request["slice"]):
                 store.release(left)
         return {"was": True}
 
     def _metadata(self, url: str) -> dict[str, Any] | None:
-        """A cloud's notice that it will take this machine away, as its metadata service reports it; read every 2 s."""
+        """Read the cloud's notice of an interruption from its metadata service, at most every 2 s."""
         asked, notice = self._notice
         if time.monotonic() - asked < 2.0:
             return notice
@@ -294,7 +296,7 @@ def _accelerators() -> list[str]:
 
 
 def _pythons() -> dict[str, str]:
-    """Each minor version of Python on PATH, and where it is."""
+    """Find each minor version of Python on PATH, with its path."""
     found: dict[str, str] = {}
     for name in ("python3", *(f"python3.{minor}" for minor in range(9, 20))):
         path = shutil.which(name)

@@ -1,4 +1,4 @@
-"""Work of a provider that goes on when its caller is cancelled, and that ends with the provider."""
+"""This module runs tasks of a provider that outlive a cancelled caller and end with the provider."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """The tasks that a provider has begun and that have not ended."""
+    """Keeps the running tasks of a provider."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -25,7 +25,7 @@ class BackgroundTasks:
         return task
 
     async def close(self) -> None:
-        """Cancel what has not ended."""
+        """Cancel all running tasks."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,6 +1,7 @@
-"""This module opens one SSH connection to a machine, with host keys that are known beforehand, and readable errors.
+"""This module opens an SSH connection to a machine, checks its host key, and turns failures into readable errors.
 
-``known_hosts`` is a file, or the public key that we gave the machine. There is no way to turn the check off.
+The host key must be known before the first connection: from a ``known_hosts`` file, or because we made the key and gave
+it to the machine. There is no way to turn the check off.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import asyncssh
 CONNECT_LIMIT: Final = 10.0
 KEEPALIVE: Final = 5.0
 KEEPALIVES: Final = 3
-"""Unanswered ones after which a connection counts as lost: a machine that went silent is noticed within 20 s."""
+"""Unanswered keepalives after which a connection counts as lost, so within 20 s."""
 _LONGEST_TEXT: Final = 300
 
 
 class Unreachable(Exception):
-    """A machine that does not let us in, with the reason in words. ``kind``: ``silent``, ``host-key`` or ``auth``."""
+    """No connection to a machine, with the reason. ``kind``: ``silent``, ``host-key`` or ``auth``."""
 
     def __init__(self, text: str, kind: str = "silent") -> None:
         super().__init__(text)
@@ -31,16 +32,16 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to get onto a machine."""
+    """The address, user and keys for an SSH connection."""
 
     address: str
     port: int = 22
     user: str = ""
     key_file: str = ""
     known_hosts: str = ""
-    """A file; empty: the user's own."""
+    """The path of a file; empty: ``~/.ssh/known_hosts``."""
     host_key: str = ""
-    """The machine's public key, where it is known without ``known_hosts``, which it then replaces."""
+    """The machine's public key; if it is given, ``known_hosts`` is not read."""
 
     @property
     def name(self) -> str:
@@ -49,7 +50,7 @@ class Login:
 
 
 async def connect(login: Login, limit: float = CONNECT_LIMIT) -> asyncssh.SSHClientConnection:
-    """An open connection; ``Unreachable`` with the reason otherwise."""
+    """Open a connection; raise ``Unreachable`` with the reason if that fails."""
     options: dict[str, Any] = {
         "known_hosts": _known_hosts(login),
         "config": [],
@@ -69,10 +70,10 @@ async def connect(login: Login, limit: float = CONNECT_LIMIT) -> asyncssh.SSHCli
         async with asyncio.timeout(limit):
             return await asyncssh.connect(login.address, login.port, **options)
     except asyncssh.HostKeyNotVerifiable as error:
-        remedy = "check the machine's key by another way, and put the line into known_hosts; it is never taken unseen"
-        raise Unreachable(
-            f"{login.name}: its host key is not the one that is known ({plain(error)}); {remedy}", "host-key"
-        ) from error
+        why = "its host key is not the one that Windlass gave it"
+        if not login.host_key:
+            why = f"its host key is not in {_known_hosts_path(login)}; add it there, from a source that you trust"
+        raise Unreachable(f"{login.name}: {why}", "host-key") from error
     except asyncssh.PermissionDenied as error:
         raise Unreachable(
             f"{login.name}: it refuses our key ({plain(error)}); put the public key of "
@@ -80,7 +81,11 @@ async def connect(login: Login, limit: float = CONNECT_LIMIT) -> asyncssh.SSHCli
             "auth",
         ) from error
     except asyncssh.KeyImportError as error:
-        raise Unreachable(f"{login.name}: {login.key_file} is no private key: {plain(error)}", "auth") from error
+        raise Unreachable(
+            f"{login.name}: key_file {login.key_file} cannot be used as a private key ({plain(error)}); give one "
+            "without a passphrase, or leave key_file out and use the SSH agent",
+            "auth",
+        ) from error
     except TimeoutError as error:
         raise Unreachable(f"{login.name}: no answer within {limit:g} s") from error
     except (OSError, asyncssh.Error, ValueError) as error:
@@ -88,14 +93,14 @@ async def connect(login: Login, limit: float = CONNECT_LIMIT) -> asyncssh.SSHCli
 
 
 def _in_words(error: Exception, login: Login) -> str:
-    """Why no connection came about, for people."""
+    """Describe for people why a connection failed."""
     match error:
         case ConnectionRefusedError():
-            return f"it refuses connections on port {login.port}; is its SSH server running?"
+            return f"it refuses connections on port {login.port}; check that its SSH server runs there"
         case socket.gaierror():
-            return f"its name is not known ({plain(error.strerror)}); check the address"
+            return f"its name cannot be resolved ({plain(error.strerror)}); check the address"
         case FileNotFoundError() | PermissionError() if error.filename:
-            return f"{error.filename} cannot be read ({error.strerror})"
+            return f"{error.filename} cannot be read ({error.strerror}); check key_file"
         case OSError() if error.errno:
             return os.strerror(error.errno).lower()
     return plain(error) or type(error).__name__
@@ -104,27 +109,31 @@ def _in_words(error: Exception, login: Login) -> str:
 def _known_hosts(login: Login) -> asyncssh.SSHKnownHosts:
     if login.host_key:
         return asyncssh.import_known_hosts(f"* {login.host_key}\n")
-    path = Path(login.known_hosts or "~/.ssh/known_hosts").expanduser()
+    path = _known_hosts_path(login)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise Unreachable(
-            f"{login.name}: {path} cannot be read ({error.strerror}); the host key must be known before the first "
-            "connection",
+            f"{login.name}: {path} cannot be read ({error.strerror}); it must have the machine's host key before the "
+            "first connection: get the key from a source that you trust",
             "host-key",
         ) from error
     return asyncssh.import_known_hosts(text)
 
 
+def _known_hosts_path(login: Login) -> Path:
+    return Path(login.known_hosts or "~/.ssh/known_hosts").expanduser()
+
+
 def plain(text: object, longest: int = _LONGEST_TEXT) -> str:
-    """Text from outside, for people: one line, no control characters, not too long."""
+    """Make untrusted text printable: one line, no control characters, limited length."""
     words = " ".join(str(text)[: 4 * longest].split())
     words = "".join(one for one in words if one.isprintable())
     return words if len(words) <= longest else words[: longest - 1] + "…"
 
 
 def plain_lines(text: object, longest: int = 2000) -> str:
-    """Output of a machine, for people: its last lines, without control characters."""
+    """Make a machine's output printable: its last lines, without control characters."""
     lines = ["".join(c for c in line if c.isprintable()) for line in str(text)[-4 * longest :].splitlines()]
     return "\n".join(line for line in lines if line.strip())[-longest:]
 
@@ -134,8 +143,3 @@ def redacted(text: str, secrets: tuple[str, ...]) -> str:
         if secret:
             text = text.replace(secret, "***")
     return text
-
-
-def owner_only(path: Path) -> None:
-    """Make a file that only its owner can read, empty."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))

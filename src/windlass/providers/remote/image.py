@@ -1,11 +1,11 @@
-"""This module writes the bootstrap script that installs what a machine must have before its program runs.
+"""This module writes the bootstrap script of an image, which installs packages and files before a program starts.
 
-An image becomes one script with named phases, stamped with the hash of its content: a machine that has the stamp skips
-the script. The script can be run again at any point. It holds no secrets: variables and the package index, which may
-have a password in its URL, go into the environment of the script and the program.
+An image becomes one idempotent script with named phases and a hash of its content; a machine that has run the script
+with this hash skips it. The script has no secrets in it: variables and the package index, whose URL may have a
+password, go into the environment of the script and of the program.
 
-Packages are installed into a directory of the image that comes first on the program's path, for the Python of the
-machine whose minor version is asked for. What that Python has already in the right version is not installed again.
+Packages are installed into a directory of the image that comes first on the program's path. A package that the
+machine's Python already has in the right version is not installed again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windlass.providers.protocol import InvalidRequest
 
 PHASE: Final = "::windlass:: "
 HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""The minor version of the controller's Python: functions that are sent as code run on no other."""
+"""The minor version of the controller's Python. Functions that are sent as code run on no other."""
 
 _MISSING: Final = """\
 import sys
@@ -44,10 +44,13 @@ print("\\n".join(one for one in sys.argv[1:] if not has(one)))
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """``python``: a minor version or the full path of an interpreter. ``pip``: requirements. ``pip_index``: the URL of
-    a package index. ``apt``: system packages. ``env``: variables. ``includes``: files and directories of this computer
-    that programs can import. ``setup``: shell commands that are run once, last. ``needs``: requirements of the program
-    itself."""
+    """The content of an image.
+
+    ``python``: a minor version or the full path of an interpreter. ``pip``: requirements. ``pip_index``: the URL of a
+    package index. ``apt``: system packages. ``env``: variables. ``includes``: files and directories of this computer
+    that programs can import. ``setup``: shell commands that run once, last. ``needs``: requirements of the program
+    itself.
+    """
 
     python: str = HERE
     pip: tuple[str, ...] = ()
@@ -60,7 +63,7 @@ class ImageSpec:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, needs: Iterable[str] = ()) -> ImageSpec:
-        """The image that an order's settings describe."""
+        """Read an image from a mapping with the keys of the configuration."""
         given = given or {}
         unknown = sorted(set(given) - set(cls.__slots__))
         if unknown:
@@ -84,27 +87,32 @@ class ImageSpec:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Values that must not be shown."""
+        """The values that must not be shown."""
         hidden = [value for value in self.env.values() if len(value) >= 6]
         if "@" in self.pip_index:
             hidden += [self.pip_index, self.pip_index.split("@")[0].rpartition("//")[2]]
         return tuple(hidden)
 
     def environment(self) -> dict[str, str]:
-        """Of the script."""
+        """Return the environment variables of the script."""
         return {**self.env, **({"PIP_INDEX_URL": self.pip_index} if self.pip_index else {})}
 
     def archives(self) -> dict[str, bytes]:
-        """The files that the script unpacks, by name."""
+        """Return the archives that the script unpacks, by name."""
         found = {f"windlass-{_digest(_package())}.tar.gz": _package()}
         if self.includes:
-            packed = _packed({Path(one).resolve().name: Path(one) for one in self.includes})
+            try:
+                packed = _packed({Path(one).resolve().name: Path(one) for one in self.includes})
+            except (OSError, RuntimeError, ValueError) as error:
+                if isinstance(error, InvalidRequest):
+                    raise
+                raise InvalidRequest(f"image: includes cannot be read: {str(error)[:200]}") from None
             found[f"includes-{_digest(packed)}.tar.gz"] = packed
         return found
 
     @property
     def hash(self) -> str:
-        """Of everything that the script does and brings."""
+        """The hash of all commands and files of the image."""
         content = [
             [self.python, self.requirements, self.pip_index, self.apt, sorted(self.env.items()), self.setup],
             sorted(self.archives()),
@@ -126,12 +134,12 @@ def _digest(data: bytes) -> str:
 
 @cache
 def _package() -> bytes:
-    """This package, so that a machine runs exactly what the controller runs."""
+    """Pack this package, so that a machine runs the same code as the controller."""
     return _packed({"windlass": Path(__file__).parents[2]}, suffixes=(".py", ".typed"))
 
 
 def _packed(parts: Mapping[str, Path], suffixes: tuple[str, ...] = ()) -> bytes:
-    """A reproducible archive: the same files give the same bytes."""
+    """Pack files into a reproducible archive: the same files give the same bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as archive:
         for name, path in sorted(parts.items()):
@@ -147,11 +155,11 @@ def _packed(parts: Mapping[str, Path], suffixes: tuple[str, ...] = ()) -> bytes:
                 entry.size, entry.mode = len(data), 0o700 if file.stat().st_mode & 0o100 else 0o600
                 archive.addfile(entry, io.BytesIO(data))
     data = buffer.getvalue()
-    return data[:4] + b"\0\0\0\0" + data[8:]  # the time of the compression is no content
+    return data[:4] + b"\0\0\0\0" + data[8:]  # without the time of the compression
 
 
 def _body(stamp: str, spec: ImageSpec, archives: Iterable[str]) -> str:
-    """The script. ``phase`` lines are what status shows while it runs."""
+    """Write the script. Status shows the text of the last ``phase`` line."""
     lines = [
         "#!/usr/bin/env bash",
         f"# Windlass image {stamp}: prepares a machine once, and can be run again.",
@@ -165,6 +173,7 @@ def _body(stamp: str, spec: ImageSpec, archives: Iterable[str]) -> str:
         "",
         *_apt_lines(spec.apt),
         *_python_lines(spec.python),
+        'path="$image/site/bin:$(dirname "$python")"',
         'phase "unpacking windlass"',
         *(f'tar -xzf "$home/incoming/{name}" -C "$image/site"' for name in archives),
         "",
@@ -172,6 +181,7 @@ def _body(stamp: str, spec: ImageSpec, archives: Iterable[str]) -> str:
         *_setup_lines(spec.setup),
         'printf \'#!/bin/sh\\nexec %s "$@"\\n\' "$python" > "$image/python"',
         'chmod 700 "$image/python"',
+        'printf %s "$path" > "$image/path"',
         'touch "$image/done"',
     ]
     return "\n".join(lines) + "\n"
@@ -245,8 +255,8 @@ def _pip_lines(requirements: tuple[str, ...]) -> list[str]:
 def _setup_lines(commands: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
     for number, command in enumerate(commands, start=1):
-        lines += [  # without --norc a shell below sshd reads /etc/bash.bashrc, whose unset variables -u does not allow
+        lines += [  # without --norc, bash under sshd reads /etc/bash.bashrc, which fails with -u
             f'phase "setup {number} of {len(commands)}"',
-            f'(cd "$image" && PATH="$(dirname "$python"):$PATH" bash --norc -euo pipefail -c {shlex.quote(command)})',
+            f'(cd "$image" && PATH="$path:$PATH" bash --norc -euo pipefail -c {shlex.quote(command)})',
         ]
     return [*lines, ""] if lines else []

@@ -1,8 +1,8 @@
 """RemoteMachine is one machine with SSH: its connection, the agent on it, and the tunnel to its program.
 
-A ``Machine`` connects when it is first asked something and reconnects on its own. A request that was under way when the
-connection broke raises ``Unreachable``: requests can be repeated. A tunnel outlasts broken connections: it attaches
-again as soon as the machine answers, and what it carries goes on where it stopped.
+It connects at the first request and reconnects by itself. A request in flight when the connection breaks raises
+``Unreachable``; every request can be repeated. A tunnel survives broken connections: it attaches again as soon as the
+machine answers, and its streams continue where they stopped.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 ANSWER_LIMIT: Final = 15.0
 BOOTSTRAP_LIMIT: Final = 1800.0
 LONGEST_LINE: Final = 1 << 20
-"""Bytes of one answer. What a machine sends beyond that ends its connection."""
+"""The longest answer in bytes. A longer one ends the connection."""
 PIECE: Final = 1 << 19
 _BACK_OFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 PING_EVERY: Final = 2.0
 
 
 class AgentRefused(Exception):
-    """The agent does not carry a request out; ``kind`` says which sort of refusal it is."""
+    """The agent has refused a request; ``kind`` is its reason as a code."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -51,7 +51,7 @@ class AgentRefused(Exception):
 
 @cache
 def agent_archive() -> tuple[str, bytes]:
-    """The agent as one file that any Python 3.8 runs, and its name, which has its hash."""
+    """Build the agent as one file for Python 3.8 or later; return its name, which has its hash, and its bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for package in ("windlass", "windlass/providers", "windlass/providers/remote"):
@@ -65,19 +65,19 @@ def agent_archive() -> tuple[str, bytes]:
 
 
 class RemoteMachine:
-    """A machine as a controller of one cluster uses it."""
+    """Sends requests of one cluster's controller to the agent on a machine."""
 
     def __init__(self, login: Login, cluster: str, directory: str = "~/.windlass", limit: float = ANSWER_LIMIT) -> None:
         self.login = login
         self.label = ""
-        """Whatever its provider knows it by."""
+        """A name that its provider chooses."""
         self.cluster = cluster
         self.directory = directory
         self.limit = limit
         self.silent_since: float | None = None
-        """``time.monotonic`` at which it stopped to answer; None while it answers."""
+        """The ``time.monotonic`` of the first failure since the last answer; None while it answers."""
         self.trouble = ""
-        """Why it does not answer, in words."""
+        """The reason why it does not answer, for people."""
         self._connection: asyncssh.SSHClientConnection | None = None
         self._session: asyncssh.SSHClientProcess[bytes] | None = None
         self._connecting = asyncio.Lock()
@@ -97,7 +97,10 @@ class RemoteMachine:
         on_event: Callable[[Mapping[str, Any]], None] | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """The agent's answer. ``AgentRefused`` if it says no, ``Unreachable`` if it does not answer in time."""
+        """Send a request and return the answer.
+
+        Raises ``AgentRefused`` if the agent refuses it, ``Unreachable`` if there is no answer in time.
+        """
         try:
             async with asyncio.timeout(limit or self.limit):
                 session = await self._connected()
@@ -144,7 +147,7 @@ class RemoteMachine:
             return self._session
 
     async def _begun(self, connection: asyncssh.SSHClientConnection) -> asyncssh.SSHClientProcess[bytes]:
-        """Put the agent there, if it is not, and start its session."""
+        """Install the agent, unless it is there, and start its session."""
         name, data = agent_archive()
         home = _shell_path(self.directory)
         here = f"{home}/{name}"
@@ -178,7 +181,7 @@ class RemoteMachine:
         except (OSError, asyncssh.Error) as error:
             trouble = plain(error) or trouble
         except (ValueError, TypeError, KeyError):
-            trouble = "its agent sent an answer that is none"
+            trouble = "its agent sent an invalid answer"
         if self._session is session:
             await self._drop(f"{self.login.name}: {trouble}")
 
@@ -199,7 +202,7 @@ class RemoteMachine:
             waiting.set_result(answer["result"])
 
     async def _drop(self, trouble: str, *, quietly: bool = False) -> None:
-        """Let go of the connection; everything that waits for it hears why."""
+        """Close the connection and fail all requests in flight with the reason."""
         if self.silent_since is None and not quietly:
             self.silent_since = time.monotonic()
             if self._session is not None:
@@ -227,10 +230,10 @@ class RemoteMachine:
         on_phase: Callable[[str], None] = lambda _: None,
         limit: float = BOOTSTRAP_LIMIT,
     ) -> None:
-        """Make the machine what the image says, unless it is that already."""
+        """Run the image's bootstrap script, unless the machine has the image."""
         stamp = image.hash
-        looked = await self.ask("look")
-        if stamp in looked["images"]:
+        report = await self.ask("status")
+        if stamp in report["images"]:
             return
         for name, data in image.archives().items():
             on_phase("sending files")
@@ -259,7 +262,7 @@ class RemoteMachine:
         lease: float | None = None,
         grace: float = 5.0,
     ) -> None:
-        """Start a program, and carry what it connects to ``reach`` from here. Twice is once."""
+        """Start a program and a tunnel for its connections to ``reach``. Idempotent."""
         order: dict[str, Any] = {
             "slice": slice_id,
             "epoch": epoch,
@@ -289,7 +292,7 @@ class RemoteMachine:
         return await self._connection.open_unix_connection(path, encoding=None)
 
     async def close(self) -> None:
-        """Let go of the machine; what runs there goes on. A later request connects again."""
+        """Close the connection. The program keeps running, and a later request connects again."""
         await self.leave_tunnel()
         await self._drop(f"{self.login.name}: the connection was closed", quietly=True)
         if self._reading is not None:
@@ -299,7 +302,7 @@ class RemoteMachine:
 
 
 class Tunnel:
-    """Streams between a program on a machine and addresses here, over connections that may break."""
+    """Forwards streams from a program on a machine to local addresses, and survives broken connections."""
 
     def __init__(self, machine: RemoteMachine, socket: str, reach: Sequence[str]) -> None:
         self._machine = machine
@@ -310,7 +313,7 @@ class Tunnel:
 
     async def _connect(self, target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if target not in self._reach:
-            raise OSError(f"{self._machine.login.name} asks for {plain(target)}, which its program may not reach")
+            raise OSError(f"{self._machine.login.name} asks for {plain(target)}, which is not in its order")
         host, _, port = target.rpartition(":")
         return await asyncio.open_connection(host.strip("[]"), int(port))
 
@@ -341,7 +344,7 @@ class Tunnel:
 
 
 def _shell_path(path: str) -> str:
-    """A path as a shell takes it; ``~`` is the user's home."""
+    """Quote a path for a shell; ``~`` is the user's home."""
     if path.startswith("~/"):
         return '"$HOME"/' + shlex.quote(path[2:])
     return shlex.quote(path)

@@ -1,13 +1,12 @@
-"""The store keeps the state of a machine on its disk: which slice it is sold to, which epochs it saw, which slices
-have ended.
+"""The store keeps the state of a machine on its disk: the slice that uses it, the highest epochs, and ended slices.
 
-Runs on the machine, as a part of the agent: the standard library only, from Python 3.8 on.
+It runs on the machine as a part of the agent, with Python 3.8 or later and the standard library only.
 
-    sold.json            which slice of which cluster has the machine, since when, in which phase
-    epochs/CLUSTER       the highest fencing epoch that this cluster's controllers have shown
-    ended/DAY/NAME       empty: a slice of this name has ended here; its id never buys again
-    images/HASH/         what a bootstrap has made; `done` is written last
-    run/                 of the slice that has the machine: supervisor.json, mux.sock, program.log
+    sold.json            the assignment: which slice of which cluster uses the machine, since when, in which phase
+    epochs/CLUSTER       the highest fencing epoch that a controller of this cluster has used
+    ended/DAY/NAME       empty: the slice of this name has ended here; its id is not used again
+    images/HASH/         the files of a bootstrap; `done` is written last
+    run/                 of the slice that uses the machine: supervisor.json, mux.sock, program.log
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MARK = "WINDLASS_REMOTE"
-"""In the environment of everything that a program starts: by it the last orphan is found."""
+"""A variable in the environment of a program and all of its children, by which orphans are found."""
 REMEMBERED_DAYS = 30
 PUBLIC = ("WINDLASS_SLICE", "WINDLASS_GROUP", "WINDLASS_HOST", "WINDLASS_NODE")
-"""Variables of a program that hold no secret."""
+"""Variables of a program that are never secret."""
 SHORTEST_SECRET = 6
-"""A shorter value is in too many words to be replaced."""
+"""Shorter values occur in ordinary words, so they are not replaced in output."""
 
 
 class OrderRefused(Exception):
-    """A request that is not carried out; ``kind`` steers the controller."""
+    """A request that the agent refuses; the controller reacts to ``kind``."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -53,7 +52,7 @@ def stat_of(pid: int) -> list[str] | None:
 
 
 def identity(pid: int) -> str | None:
-    """What distinguishes a live process from another one with its number: when it started, in which boot."""
+    """Identify a live process beyond its pid, which may be reused: its start time and the machine's boot."""
     fields = stat_of(pid)
     if fields is None or fields[0] in ("Z", "X"):
         return None
@@ -85,7 +84,7 @@ def descendants() -> list[int]:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process with our mark in its environment; how many there were."""
+    """Kill every process with our mark in its environment; return how many there were."""
     killed = 0
     wanted = (f"{MARK}={mark}").encode()
     for pid in all_pids():
@@ -118,11 +117,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def tail(path: Path, hidden: Iterable[str] = ()) -> str:
-    """The end of a file, without the values in ``hidden``."""
+    """Return the end of a file, without the values in ``hidden``."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - 64_000))  # more than is kept: a value that is cut would not be found
+            file.seek(max(0, file.tell() - 64_000))  # more than is returned, so that no hidden value is cut and missed
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
@@ -132,14 +131,14 @@ def tail(path: Path, hidden: Iterable[str] = ()) -> str:
 
 
 def secrets_of(environment: dict[str, str]) -> list[str]:
-    """Values of variables that must not be shown, the longest first: a private key as a whole and line by line."""
+    """Return the values of variables that must not be shown, and each of their lines, longest first."""
     found = {value for name, value in environment.items() if name not in PUBLIC}
     found |= {line for value in found for line in value.splitlines()}
     return sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
 class Store:
-    """What the directory says of the machine."""
+    """Reads and writes the state of the machine in its directory."""
 
     def __init__(self, directory: str) -> None:
         self.root = Path(directory)
@@ -155,15 +154,15 @@ class Store:
             yield
 
     @property
-    def sold(self) -> dict[str, Any] | None:
+    def assignment(self) -> dict[str, Any] | None:
         return read_json(self.root / "sold.json")
 
-    def sell(self, sold: dict[str, Any] | None) -> None:
-        if sold is None:
+    def assign(self, assignment: dict[str, Any] | None) -> None:
+        if assignment is None:
             with contextlib.suppress(FileNotFoundError):
                 (self.root / "sold.json").unlink()
         else:
-            write_json(self.root / "sold.json", sold)
+            write_json(self.root / "sold.json", assignment)
 
     def epoch(self, cluster: str) -> int:
         try:
@@ -172,10 +171,12 @@ class Store:
             return 0
 
     def check_epoch(self, cluster: str, epoch: int) -> None:
-        """Keep the highest epoch; refuse a lower one."""
+        """Store a new highest epoch; refuse a lower one."""
         highest = self.epoch(cluster)
         if epoch < highest:
-            raise OrderRefused("stale", f"a controller with epoch {highest} has taken over from epoch {epoch}")
+            raise OrderRefused(
+                "stale", f"a newer controller has taken over; this one has number {epoch}, that one {highest}"
+            )
         if epoch > highest:
             write_json(self.root / "epochs" / cluster, epoch)
 
@@ -189,34 +190,34 @@ class Store:
         for old in sorted((self.root / "ended").iterdir())[:-REMEMBERED_DAYS]:
             shutil.rmtree(str(old), ignore_errors=True)
 
-    def heard(self, cluster: str) -> None:
-        """Note that a controller of the cluster that has the machine is there."""
-        sold = self.sold
-        if sold is not None and sold["cluster"] == cluster:
+    def note_contact(self, cluster: str) -> None:
+        """Store the time of a request of the cluster that uses the machine."""
+        assignment = self.assignment
+        if assignment is not None and assignment["cluster"] == cluster:
             (self.root / "heard").touch()
 
-    def abandoned(self, sold: dict[str, Any]) -> bool:
-        """Whether the owner of the machine is gone: its lease is over, and nothing of it runs."""
-        if not sold.get("lease") or alive(self.supervisor()):
+    def is_abandoned(self, assignment: dict[str, Any]) -> bool:
+        """Whether the cluster that uses the machine is gone: its lease is over, and its program has ended."""
+        if not assignment.get("lease") or alive(self.supervisor()):
             return False
         try:
             heard = (self.root / "heard").stat().st_mtime
         except OSError:
             heard = 0.0
-        return time.time() - max(heard, float(sold["taken"])) > float(sold["lease"])
+        return time.time() - max(heard, float(assignment["taken"])) > float(assignment["lease"])
 
-    def release(self, sold: dict[str, Any]) -> None:
-        """The slice has ended: its id never buys again, and the machine is free. Under ``changing``."""
-        self.remember_end(sold["cluster"], sold["slice"])
+    def release(self, assignment: dict[str, Any]) -> None:
+        """Free the machine and remember that the slice has ended. The caller holds ``changing``."""
+        self.remember_end(assignment["cluster"], assignment["slice"])
         shutil.rmtree(str(self.run), ignore_errors=True)
-        self.sell(None)
+        self.assign(None)
 
-    def mine(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What was sold, if it is the slice that the request names."""
-        sold = self.sold
-        if sold is None or (sold["cluster"], sold["slice"]) != (request["cluster"], request["slice"]):
-            raise OrderRefused("gone", "this machine does not hold slice {}".format(request["slice"]))
-        return sold
+    def assignment_of(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the assignment if it is to the slice of the request; refuse otherwise."""
+        assignment = self.assignment
+        if assignment is None or (assignment["cluster"], assignment["slice"]) != (request["cluster"], request["slice"]):
+            raise OrderRefused("gone", "this machine is not in use by {}".format(request["slice"]))
+        return assignment
 
     def supervisor(self) -> dict[str, Any] | None:
         return read_json(self.run / "supervisor.json")

@@ -1,11 +1,11 @@
-"""The multiplexer carries TCP streams over one connection that may break and resume.
+"""The multiplexer forwards TCP streams over one connection that may break and resume.
 
-Both sides number the frames that they send and keep each until the other side has acknowledged it. After a break the
-controller attaches a new connection; both sides say how many frames they have received, and the rest is sent again. No
-byte is lost or doubled, so the TCP connections that are carried do not notice. Each stream has a window, so that a
-reader that stalls holds up its own stream only.
+Both sides number the frames that they send, and keep each until the other side has acknowledged it. After a break the
+controller attaches a new connection; each side reports how many frames it has received, and the other sends the rest
+again. No byte is lost or duplicated, so the TCP connections do not notice the break. Each stream has a window, so that
+a slow reader delays its own stream only.
 
-A controller names its session. A session with another name replaces it: all streams of the old one are closed.
+A controller names its session. A session with another name replaces it and closes all streams of the old one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what is subscripted at run time does not work on Python 3.8
+if TYPE_CHECKING:  # Python 3.8 cannot subscript these at run time
     from collections.abc import Awaitable, Callable
 
     Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -26,16 +26,16 @@ HEADER = struct.Struct("!BII")
 HELLO, ACK, PING, OPEN, DATA, EOF, RESET, CREDIT, MESSAGE = range(1, 10)
 _UNNUMBERED = (HELLO, ACK, PING)
 WINDOW = 1 << 20
-"""Bytes of one stream that may be in flight."""
+"""The most bytes of one stream in flight."""
 CHUNK = 1 << 16
 LONGEST = 1 << 20
-"""Bytes of the longest frame that is accepted."""
+"""The longest frame that is accepted, in bytes."""
 ACK_EVERY = 32
 ACK_DELAY = 0.05
 
 
 class MuxError(Exception):
-    """The other side does not follow the protocol, or has lost what must be sent again."""
+    """The other side breaks the protocol, or no longer has the frames that must be sent again."""
 
 
 class _Stream:
@@ -49,7 +49,10 @@ class _Stream:
 
 
 class Mux:
-    """One side. ``number``: 0 for the controller, 1 for the machine. ``connect``: makes the near end of a stream."""
+    """One side of the multiplexer.
+
+    ``number``: 0 for the controller, 1 for the machine. ``connect``: opens the local end of a stream.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Mux:
         self._on_message = on_message
         self.session = session
         self.last_heard = 0.0
-        """The loop's time at which the last frame came."""
+        """The loop's time of the last received frame."""
         self._attached: asyncio.StreamWriter | None = None
         self._generation = 0
         self._clear()
@@ -74,19 +77,15 @@ class Mux:
         """How many of our frames the other side has acknowledged."""
         self._received = 0
         self._confirmed = 0
-        """How many of the frames that we received we have acknowledged."""
+        """How many of the received frames we have acknowledged."""
         self._streams: dict[int, _Stream] = {}
         self._next = self._number
         self._ack_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def attached(self) -> bool:
-        return self._attached is not None
-
     # -- one connection ---------------------------------------------------------------------------------------------
 
     async def attach(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry frames over a new connection until it breaks. An older connection is dropped."""
+        """Exchange frames over a new connection until it breaks. An older connection is dropped."""
         self._generation += 1
         mine = self._generation
         self._detach()
@@ -144,12 +143,12 @@ class Mux:
         self._write(HEADER.pack(PING, 0, 0))
 
     def drop(self) -> None:
-        """Drop the connection, as if it had broken; streams wait for the next one."""
+        """Drop the connection. Streams stay open and wait for the next one."""
         self._generation += 1
         self._detach()
 
     def close(self) -> None:
-        """Close all streams and forget everything."""
+        """Close all streams and delete all state."""
         for stream in list(self._streams.values()):
             self._end(stream)
         if self._ack_timer is not None:
@@ -165,11 +164,8 @@ class Mux:
 
     def _write(self, frame: bytes) -> None:
         if self._attached is not None:
-            with suppress(OSError):  # it has broken: what was not acknowledged is sent again by the next connection
+            with suppress(OSError):  # after a break the next connection sends unacknowledged frames again
                 self._attached.write(frame)
-
-    def send_message(self, message: Any) -> None:
-        self._send(MESSAGE, 0, json.dumps(message).encode())
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind == ACK:
@@ -217,7 +213,7 @@ class Mux:
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def open(self, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry a connection that was accepted here to ``target``, as the other side understands it."""
+        """Forward a connection that was accepted here to ``target``, an address of the other side."""
         number = self._next = self._next + 2
         self._send(OPEN, number, target.encode())
 

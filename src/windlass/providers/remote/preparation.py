@@ -1,7 +1,6 @@
-"""This module prepares a machine for its slice: it checks Python, bootstraps the image, starts the program and joins
-the tunnel.
+"""This module prepares a machine for its slice: it checks Python, installs the image, starts program and tunnel.
 
-A preparation goes on over broken connections until its limit. When it finally fails, the reason is written down on the
+A preparation retries after broken connections until its limit. When it fails for good, the reason is stored on the
 machine, so that every controller lists the slice as dead with that reason.
 """
 
@@ -33,35 +32,35 @@ class ProgramRules:
     """How programs are started on the machines of one provider."""
 
     tunnel: bool = True
-    """Whether what a program reaches is carried over the SSH connection; False: it has a route of its own."""
+    """Whether a program's connections to us go through the SSH connection; False: it connects directly."""
     lease: float | None = None
     """Seconds without a controller after which a program ends itself."""
     grace: float = 5.0
     images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The image of each group. Kept here and not in orders, because orders are written down and images have secrets."""
+    """The image of each group. It is not in the orders, because orders are journalled and images may have secrets."""
     image: Mapping[str, Any] | None = None
-    """Of the groups that have none."""
+    """The image of the other groups."""
 
     def image_of(self, group: str) -> Mapping[str, Any] | None:
         return self.images.get(group, self.image)
 
 
 def image_of(host: HostOrder, given: Mapping[str, Any] | None) -> ImageSpec | None:
-    """What a host must have; None if its command needs nothing. ``InvalidRequest`` if it can never run here."""
+    """Return the image for a host; None if its command needs none. Raises ``InvalidRequest`` if it can never work."""
     ours = is_ours(host)
     if not ours and not given:
         return None
     image = ImageSpec.of(given, host.requirements)
     if ours and "/" not in image.python and image.python != HERE:
         raise InvalidRequest(
-            f"image: python is {image.python}, and this program runs on {HERE}: functions that are sent from one minor "
-            f"version do not run on another. Leave python out, or run the program on {image.python}"
+            f"image: python is {image.python}, and this program runs on Python {HERE}. Functions that are sent from "
+            f"one minor version do not run on another: leave python out, or run the program on Python {image.python}"
         )
     return image
 
 
 def is_ours(host: HostOrder) -> bool:
-    """Whether a host's program is a part of this package, which the image then brings along."""
+    """Whether a host's program is a part of this package, which the image then installs."""
     return bool(host.command) and host.command[0] == sys.executable
 
 
@@ -76,7 +75,7 @@ def checked(order: LaunchOrder, rules: ProgramRules) -> None:
 
 
 async def prepare(machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int, rules: ProgramRules) -> None:
-    """Bring one host's program up. Returns when it runs, or when the reason why it does not is written down."""
+    """Prepare one host. Returns when its program runs, or when the reason of the failure is stored."""
     host = order.hosts[number]
     image = image_of(host, rules.image_of(order.group))
     hidden = (*(image.secrets if image else ()), *(one for one in host.environment.values() if len(one) >= 6))
@@ -88,11 +87,11 @@ async def prepare(machine: RemoteMachine, order: LaunchOrder, number: int, epoch
             if time.monotonic() < deadline:
                 await asyncio.sleep(_AGAIN)
                 continue
-            log.warning("%s does not come up: %s", order.slice_id, error)
+            log.warning("%s cannot start: %s", order.slice_id, error)
         except AgentRefused as error:
             if error.kind not in ("gone", "stale"):
                 text = redacted(plain_lines(error), hidden)
-                log.warning("%s does not come up on %s: %s", order.slice_id, machine.login.name, text)
+                log.info("%s cannot start on %s: %s", order.slice_id, machine.login.name, text)
                 with suppress(Unreachable, AgentRefused):
                     await machine.ask("failed", slice=order.slice_id, epoch=epoch, text=text)
         return
@@ -115,7 +114,7 @@ async def _prepare(
         environment = {**image.env, **environment}
     if is_ours(host):
         command = (PYTHON, *command[1:])
-        environment.pop("PYTHONPATH", None)  # of this computer; the image has one of its own
+        environment.pop("PYTHONPATH", None)  # it is for this computer; the image sets its own
     environment |= {
         "WINDLASS_SLICE": order.slice_id,
         "WINDLASS_GROUP": order.group,
@@ -135,7 +134,7 @@ async def _prepare(
 
 
 async def _check_python(machine: RemoteMachine, image: ImageSpec) -> None:
-    """Before anything is sent: a machine without the right Python is of no use."""
+    """Refuse a machine without the right Python, before anything is sent."""
     if "/" in image.python:
         return
     facts = await machine.ask("facts", limit=60)
@@ -144,33 +143,36 @@ async def _check_python(machine: RemoteMachine, image: ImageSpec) -> None:
         has = f"has Python {', '.join(found)}" if found else "has no Python on its PATH"
         raise AgentRefused(
             "python",
-            f"it {has}, and Python {image.python} is needed: functions that are sent from one minor version do not run "
-            f"on another. Install Python {image.python} or uv there, or give the image the full path of one",
+            f"{machine.login.name} {has}, and this program needs Python {image.python}: functions that are sent from "
+            f"one minor version do not run on another. Install Python {image.python} or uv there, or give the full "
+            "path of one as python of the image",
         )
 
 
-def phase_of(looked: Mapping[str, Any]) -> str:
-    """What a machine is doing before its program runs; empty when it is done."""
-    sold = looked.get("sold") or {}
-    return "" if sold.get("failed") else plain(sold.get("phase") or "", 120)
+def phase_of(report: Mapping[str, Any]) -> str:
+    """Return the phase of a machine's preparation; empty when its program runs."""
+    assignment = report.get("assignment") or {}
+    return "" if assignment.get("failed") else plain(assignment.get("phase") or "", 120)
 
 
 class Death(NamedTuple):
-    """Why the program of a machine does not run, and what it left behind."""
+    """The reason why a machine's program does not run, its exit code and its last output, and the step of the
+    preparation that failed."""
 
     trouble: str
     exit_code: int | None = None
     last_output: str = ""
+    failed_phase: str = ""
 
 
-def death_of(looked: Mapping[str, Any]) -> Death | None:
-    """How a program ended or failed to start, by what its machine says; None while it runs or is being prepared."""
-    sold = looked.get("sold") or {}
-    if sold.get("failed"):
-        return Death(plain_lines(sold["failed"]))
-    if not sold.get("started") or looked.get("running"):
+def death_of(report: Mapping[str, Any]) -> Death | None:
+    """Return how a program ended or why it did not start; None while it runs or is being prepared."""
+    assignment = report.get("assignment") or {}
+    if assignment.get("failed"):
+        return Death(plain_lines(assignment["failed"]), failed_phase=plain(assignment.get("phase") or "", 120))
+    if not assignment.get("started") or report.get("running"):
         return None
-    exited = looked.get("exited") or {}
+    exited = report.get("exited") or {}
     code, output = exited.get("code"), plain_lines(exited.get("tail") or "")
     code = code if type(code) is int else None
     ended = "its program ended" if code is None else f"its program ended with code {code}"
@@ -178,7 +180,7 @@ def death_of(looked: Mapping[str, Any]) -> Death | None:
 
 
 class Phases:
-    """When the present phase of each slice was first seen. Clocks of machines are not asked: they may be off."""
+    """Remembers when each slice entered its phase, by our own clock: a machine's clock may be wrong."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -194,14 +196,14 @@ class Phases:
 
 
 class Preparations:
-    """The preparations that are under way, one for each host of a slice."""
+    """Runs preparations, one for each host of a slice."""
 
     def __init__(self, rules: ProgramRules) -> None:
         self.rules = rules
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     def begin(self, machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int) -> None:
-        """Prepare a host, unless that is under way."""
+        """Start to prepare a host, unless that is in progress."""
         key = (order.slice_id, number)
         if key in self._tasks:
             return
@@ -217,7 +219,7 @@ class Preparations:
         return any(key[0] == slice_id for key in self._tasks)
 
     async def stop(self, slice_id: str | None = None) -> None:
-        """End the preparations of a slice, or all."""
+        """Cancel the preparations of a slice, or all of them."""
         found = [task for key, task in self._tasks.items() if slice_id in (None, key[0])]
         for task in found:
             task.cancel()

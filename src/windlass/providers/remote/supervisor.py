@@ -1,10 +1,11 @@
-"""The supervisor starts the program of a machine, carries its streams, and ends all of its processes.
+"""The supervisor starts the program of a machine, forwards its streams, and ends all of its processes.
 
-The order comes on standard input, because it may hold private keys. The program runs in a session of its own; what it
-leaves behind is adopted. Everything is ended when that is asked for (SIGTERM), when the program has ended, or when no
-controller was heard from for the lease, if there is one: then the controller may count the program as gone.
+The order comes on standard input, because it may hold private keys. The program runs in a session of its own, and its
+orphans become children of the supervisor. The supervisor ends all of them on SIGTERM, when the program has ended, or
+when no controller has connected for the duration of the lease, if there is one. So after the lease a controller knows
+that the program has ended.
 
-Runs on the machine, as a part of the agent: the standard library only, from Python 3.8 on.
+It runs on the machine as a part of the agent, with Python 3.8 or later and the standard library only.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from windlass.providers.remote.machine_store import (
 from windlass.providers.remote.mux import Mux
 
 TUNNELS = "WINDLASS_TUNNELS"
-"""In the environment of a program: where each address that it is to reach is found on this machine, as JSON."""
+"""A variable of a program: JSON with the local address for each address in the controller's network."""
 PYTHON = "{python}"
-"""In a command: the interpreter of the image."""
+"""A placeholder in a command for the interpreter of the image."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
-    """Holds one program and the streams between it and the controller."""
+    """Runs one program and forwards streams between it and the controller."""
 
     def __init__(self, store: Store, order: dict[str, Any]) -> None:
         self._store = store
@@ -106,6 +107,8 @@ class Supervisor:
             image = self._store.root / "images" / order["image"]
             command = [str(image / "python") if word == PYTHON else word for word in command]
             environment["PYTHONPATH"] = str(image / "site")
+            programs = (image / "path").read_text(encoding="utf-8")
+            environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
         log = os.open(str(self._store.run / "program.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._program = subprocess.Popen(
             command,
@@ -119,20 +122,20 @@ class Supervisor:
         os.close(log)
 
     def _release(self) -> None:
-        """The controller does not come back: free the machine."""
+        """Free the machine after the lease, because no controller has come back."""
         with self._store.changing():
-            sold = self._store.sold
-            if sold is not None and sold["slice"] == self._order["slice"]:
-                self._store.release(sold)
+            assignment = self._store.assignment
+            if assignment is not None and assignment["slice"] == self._order["slice"]:
+                self._store.release(assignment)
 
     async def _watch(self) -> bool:
-        """Until the program has ended, the end is asked for, or the lease is over: then True."""
+        """Wait until the program ends, SIGTERM comes, or the lease is over; return whether it was the lease."""
         lease = self._order.get("lease")
         loop = asyncio.get_running_loop()
         assert self._program is not None
         while self._program.poll() is None and not self._ending.is_set():
             if lease and loop.time() - self._mux.last_heard > lease:
-                sys.stderr.write(f"no controller was heard of for {lease:g} s: the program is ended\n")
+                sys.stderr.write(f"no controller has connected for {lease:g} s: the program is ended\n")
                 return True
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), 0.2)

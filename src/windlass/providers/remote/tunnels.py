@@ -1,6 +1,4 @@
-"""This module computes the addresses that a program on a machine uses: through the tunnel to its controller, if
-there is one.
-"""
+"""This module tells a program on a machine which local addresses lead through the tunnel to its controller."""
 
 from __future__ import annotations
 
@@ -18,5 +16,5 @@ def is_remote() -> bool:
 
 
 def tunnels() -> Mapping[str, str]:
-    """The address here by which each address of the controller's network is reached."""
+    """Return the local address for each address of the controller's network."""
     return {str(far): str(near) for far, near in json.loads(os.environ.get(TUNNELS, "{}")).items()}

@@ -1,1 +1,1 @@
-"""The SSH provider sells machines that exist already, each to one slice at a time."""
+"""The SSH provider uses existing machines, each for one slice at a time."""

@@ -1,14 +1,13 @@
-"""The SSH provider has a list of machines, each sold to one slice at a time.
+"""The SSH provider has a list of machines and assigns each of them to one slice at a time.
 
-What is sold is written down on the machines themselves, so that any controller of the cluster finds it, and a machine
-that is in the lists of two clusters is sold to one of them. The highest epoch is kept there too; a launch and an end
-ask all machines that answer, and a lower epoch than any has seen is refused.
+The assignment is stored on the machine itself. So every controller of the cluster finds it, and a machine in the lists
+of two clusters is used by one of them only. The machines also store the highest epoch: ``launch`` and ``terminate``
+read it from all machines that answer, and are refused if their own epoch is lower.
 
-A machine that does not answer is out of stock. If it has a slice of ours, the slice is shown as it was last seen; after
-``lost_after`` seconds its host counts as dead, and the connections of its program are closed. Where programs have a
-lease (those of a pool), a machine that is silent for longer than that runs nothing of ours any more, and a slice that
-was ended meanwhile is gone; where they have none it stays in the list as ending until the machine answers and confirms
-it.
+A machine that does not answer is out of stock. If one of our slices runs there, the list shows the slice in its last
+known state. After ``lost_after`` seconds without an answer the host counts as dead and its tunnel is closed. A program
+with a lease (in a pool) has ended by itself by then, so a slice that was terminated meanwhile is gone. A slice whose
+program has no lease stays in the list as ``ending`` until its machine answers and confirms the end.
 """
 
 from __future__ import annotations
@@ -42,30 +41,36 @@ log = logging.getLogger(__name__)
 
 LOST_AFTER: Final = 60.0
 _MARGIN: Final = 10.0
-"""Seconds beyond a lease within which its supervisor has ended the program for certain."""
-LOOK_LIMIT: Final = 20.0
+"""Seconds that a supervisor needs at most to end its program after the lease."""
+POLL_LIMIT: Final = 20.0
 PATIENCE: Final = 5.0
-"""Seconds that a list waits for machines; a controller gives all of it ten."""
+"""Seconds that ``list`` waits for machines; the controller's own limit for the call is ten."""
+_NAMED: Final = 5
+"""A reason names at most this many machines."""
+_LAST_TIME: Final = 2.0**32
+"""The answer of a machine is untrusted: a later time is none."""
 SLOTS: Final = "slots"
-"""A resource that a pool's nodes make themselves; no machine has it."""
+"""A resource that a pool's nodes add themselves; no machine reports it."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A machine as it was last seen."""
+    """The last known state of a machine."""
 
     machine: RemoteMachine
     spec: MachineSpec
-    looked: dict[str, Any] | None = None
-    """What it said last; None: it never answered."""
+    report: dict[str, Any] | None = None
+    """The agent's last answer; None: the machine has never answered."""
     resources: Amounts | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     trouble: str = ""
-    looking: asyncio.Task[None] | None = None
+    is_silent: bool = True
+    """Return whether the machine does not answer; False if a login or a host key was refused."""
+    poll: asyncio.Task[None] | None = None
 
     @property
-    def sold(self) -> Mapping[str, Any] | None:
-        return (self.looked or {}).get("sold")
+    def assignment(self) -> Mapping[str, Any] | None:
+        return (self.report or {}).get("assignment")
 
     @property
     def silent_for(self) -> float:
@@ -73,12 +78,12 @@ class _Seen:
         return 0.0 if since is None else time.monotonic() - since
 
     def holds(self, slice_id: str) -> bool:
-        sold = self.sold
-        return sold is not None and not sold.get("foreign") and sold["slice"] == slice_id
+        assignment = self.assignment
+        return assignment is not None and not assignment.get("foreign") and assignment["slice"] == slice_id
 
 
 class SSHProvider:
-    """Sells the machines of a list. Several hosts of a slice are several machines."""
+    """Launches slices on the machines of a list, one machine for each host."""
 
     def __init__(
         self,
@@ -94,21 +99,23 @@ class SSHProvider:
         lost_after: float | None = None,
         images: Mapping[str, Mapping[str, Any]] | None = None,
         image: Mapping[str, Any] | None = None,
-        look_only: bool = False,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``lease``: seconds without a controller after which programs end themselves; None: they go on.
+        """``lease``: seconds without a controller after which a program ends itself; None: it keeps running.
 
-        ``lost_after``: seconds of silence after which a host counts as dead; by default a little more than the lease.
+        ``lost_after``: seconds without an answer after which a host counts as dead; by default a little more than the
+        lease.
 
-        ``images``: what machines of each group must have; ``image``: of the groups that are not among them.
+        ``images``: the image of each group; ``image``: that of the groups that are not in ``images``.
 
-        ``look_only``: the list repairs nothing.
+        ``read_only``: ``list`` repairs nothing.
         """
         try:
             specs = read_machines(list(hosts), user)
         except BadMachine as error:
             raise InvalidRequest(f"ssh: {error}") from None
+
         self._machines = [
             _Seen(
                 RemoteMachine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), "windlass", directory),
@@ -118,15 +125,16 @@ class SSHProvider:
             for spec in specs
         ]
         self._cluster = ClusterIdentity()
-        self._look_only = look_only
+        self._read_only = read_only
         self._lease = lease
         self._lost_after = lost_after or (LOST_AFTER if lease is None else lease + _MARGIN)
         self._rules = ProgramRules(connect == "tunnel", lease, grace, images or {}, image)
         self._preparations = Preparations(self._rules)
+        self._now = now
         self._phases = Phases(now)
         self._choosing = asyncio.Lock()
         self._ended: set[str] = set()
-        """Slices whose end was asked for while a machine of theirs was silent."""
+        """Slices that were terminated while one of their machines did not answer."""
         self._tasks = BackgroundTasks()
 
     # -- the contract -----------------------------------------------------------------------------------------------
@@ -145,26 +153,30 @@ class SSHProvider:
             raise InvalidRequest(
                 f"slice {order.slice_id} has {len(order.hosts)} hosts and there are {len(self._machines)} machines"
             )
-        # In a task of its own: a caller that goes away leaves no machine that is sold and never prepared.
+        # In a task of its own, so that a cancelled caller leaves no machine that is assigned and never prepared.
         await asyncio.shield(self._tasks.begin(self._launch(order, epoch)))
 
     async def _launch(self, order: LaunchOrder, epoch: int) -> None:
         async with self._choosing:
-            await self._look((order.slice_id,))
+            await self._poll((order.slice_id,))
             self._check_epoch(epoch)
-            if any(order.slice_id in (seen.looked or {}).get("ended", ()) for seen in self._answering()):
+            if any(order.slice_id in (seen.report or {}).get("ended", ()) for seen in self._answering()):
                 log.warning(
-                    "%s starts nothing: a slice of that id has ended already, and an id buys once", order.slice_id
+                    "%s is not launched: a slice with this id has ended, and an id is used once", order.slice_id
                 )
                 return
-            held = {int(seen.sold["host"]): seen for seen in self._machines if seen.sold and seen.holds(order.slice_id)}
-            if any(seen.sold and seen.sold.get("ending") for seen in held.values()):
+            held = {
+                int(seen.assignment["host"]): seen
+                for seen in self._machines
+                if seen.assignment and seen.holds(order.slice_id)
+            }
+            if any(seen.assignment and seen.assignment.get("ending") for seen in held.values()):
                 return
             missing = [number for number in range(len(order.hosts)) if number not in held]
-            taken = await self._take(order, epoch, missing) if missing else {}
+            taken = await self._assign(order, epoch, missing) if missing else {}
         for number, seen in {**held, **taken}.items():
-            sold = seen.sold or {}
-            if not sold.get("started") and not sold.get("failed"):
+            assignment = seen.assignment or {}
+            if not assignment.get("started") and not assignment.get("failed"):
                 self._preparations.begin(seen.machine, order, number, epoch)
 
     async def terminate(self, slice_id: str, epoch: int) -> None:
@@ -172,34 +184,38 @@ class SSHProvider:
 
     async def _terminate(self, slice_id: str, epoch: int) -> None:
         await self._preparations.stop(slice_id)
-        await self._look(())
+        await self._poll(())
         self._check_epoch(epoch)
         holding = [seen for seen in self._machines if seen.holds(slice_id)]
         await asyncio.gather(*(self._end(seen, slice_id, epoch) for seen in holding))
 
     async def list(self) -> Sequence[Instance]:
-        await self._look(())
-        if not self._look_only:
+        await self._poll(())
+        if not self._read_only:
             self._repair()
         slices: dict[str, list[_Seen]] = {}
         for seen in self._machines:
-            sold = seen.sold
-            if sold is not None and not sold.get("foreign") and not self._is_over(seen, str(sold["slice"])):
-                slices.setdefault(str(sold["slice"]), []).append(seen)
+            assignment = seen.assignment
+            if (
+                assignment is not None
+                and not assignment.get("foreign")
+                and not self._is_over(seen, str(assignment["slice"]))
+            ):
+                slices.setdefault(str(assignment["slice"]), []).append(seen)
         return [self._instance(slice_id, found) for slice_id, found in sorted(slices.items())]
 
     async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
-        """Slices that ended on a machine and that no machine holds. A machine that is silent may still hold one."""
-        await self._look(tuple(slice_ids))
+        """Return slices that have ended and run on no machine. A machine that does not answer may still run one."""
+        await self._poll(tuple(slice_ids))
         answering = self._answering()
         if len(answering) < len(self._machines):
             return ()
-        ended = {name for seen in answering for name in (seen.looked or {}).get("ended", ())}
+        ended = {name for seen in answering for name in (seen.report or {}).get("ended", ())}
         return [name for name in slice_ids if name in ended and not any(seen.holds(name) for seen in answering)]
 
     async def diagnose(self) -> Sequence[str]:
-        """Machines that do not answer, and why."""
-        await self._look(())
+        """Return the reason of each machine that does not answer."""
+        await self._poll(())
         return [seen.trouble for seen in self._machines if seen.trouble]
 
     async def offerings(self) -> Sequence[Offering]:
@@ -212,46 +228,51 @@ class SSHProvider:
         await self._tasks.close()
         await asyncio.gather(*(seen.machine.close() for seen in self._machines))
 
-    # -- looking ----------------------------------------------------------------------------------------------------
+    # -- polling ----------------------------------------------------------------------------------------------------
 
-    async def _look(self, ids: Sequence[str]) -> None:
-        """Ask all machines, and wait for a few seconds. A machine that needs longer is silent until it has answered."""
+    async def _poll(self, ids: Sequence[str]) -> None:
+        """Poll all machines for a few seconds. A machine that needs longer counts as silent until it answers."""
 
-        async def look(seen: _Seen) -> None:
-            looked = await seen.machine.ask("look", ids=list(ids), limit=LOOK_LIMIT)
-            sold = looked.get("sold")
-            if sold is not None and not self._cluster.owns(str(sold.get("cluster_name")), str(sold["cluster"])):
-                looked["sold"] = {"cluster": sold.get("cluster_name") or sold["cluster"], "foreign": True}
-            seen.looked = looked
+        async def read_status(seen: _Seen) -> None:
+            report = await seen.machine.ask("status", ids=list(ids), limit=POLL_LIMIT)
+            assignment = report.get("assignment")
+            if assignment is not None and not self._cluster.owns(
+                str(assignment.get("cluster_name")), str(assignment["cluster"])
+            ):
+                report["assignment"] = {
+                    "cluster": assignment.get("cluster_name") or assignment["cluster"],
+                    "foreign": True,
+                }
+            seen.report = report
 
         for seen in self._machines:
-            if seen.looking is None or seen.looking.done():
-                seen.looking = self._tasks.begin(self._asked(seen, look))
-        under_way = [seen.looking for seen in self._machines if seen.looking is not None]
+            if seen.poll is None or seen.poll.done():
+                seen.poll = self._tasks.begin(self._asked(seen, read_status))
+        under_way = [seen.poll for seen in self._machines if seen.poll is not None]
         await asyncio.wait(under_way, timeout=PATIENCE)
         for seen in self._machines:
-            if seen.looking is not None and seen.looking.done():
-                seen.looking.result()
+            if seen.poll is not None and seen.poll.done():
+                seen.poll.result()
             elif not seen.trouble:
                 seen.trouble = f"{seen.machine.login.name}: no answer within {PATIENCE:g} s"
         for seen in self._machines:
             if seen.silent_for > self._lost_after:
-                await seen.machine.leave_tunnel()  # what it carried must see that the other end is gone
+                await seen.machine.leave_tunnel()  # so that its streams are closed on this side
 
     async def _all(self, ask: Callable[[_Seen], Awaitable[None]]) -> None:
         await asyncio.gather(*(self._asked(seen, ask) for seen in self._machines if not seen.trouble))
 
     async def _asked(self, seen: _Seen, ask: Callable[[_Seen], Awaitable[None]]) -> None:
-        """Ask one machine; what goes wrong is its trouble."""
+        """Send one request to a machine; store an error in its ``trouble``."""
         try:
             await ask(seen)
             seen.trouble = ""
         except Unreachable as error:
-            seen.trouble = plain(error)
+            seen.trouble, seen.is_silent = plain(error), error.kind == "silent"
         except AgentRefused as error:
-            seen.trouble = f"{seen.machine.login.name}: {plain(error)}"
+            seen.trouble, seen.is_silent = f"{seen.machine.login.name}: {plain(error)}", False
         except (KeyError, TypeError, ValueError):
-            seen.trouble = f"{seen.machine.login.name}: its agent sent an answer that is none"
+            seen.trouble = f"{seen.machine.login.name}: its agent sent an invalid answer"
 
     async def _facts(self, seen: _Seen) -> None:
         if not seen.facts:
@@ -260,32 +281,32 @@ class SSHProvider:
             seen.resources = resources_of(seen.facts)
 
     def _answering(self) -> Sequence[_Seen]:
-        return [seen for seen in self._machines if not seen.trouble and seen.looked is not None]
+        return [seen for seen in self._machines if not seen.trouble and seen.report is not None]
 
     def _check_epoch(self, epoch: int) -> None:
-        highest = max((int(seen.looked["epoch"]) for seen in self._answering() if seen.looked), default=0)
+        highest = max((int(seen.report["epoch"]) for seen in self._answering() if seen.report), default=0)
         if epoch < highest:
-            raise StaleEpoch(f"a controller with epoch {highest} has taken over; this one has epoch {epoch}")
+            raise StaleEpoch.of(epoch, highest)
 
     def _is_over(self, seen: _Seen, slice_id: str) -> bool:
-        """Whether a slice on a silent machine is gone: its end was asked for, and its lease is over."""
+        """Whether a slice on a silent machine has ended: it was terminated, and its lease is over."""
         lease = self._lease
         return slice_id in self._ended and lease is not None and seen.silent_for > lease + _MARGIN
 
     def _repair(self) -> None:
-        """End what was ended while its machine was silent, and join the tunnels of programs that run."""
+        """End slices that were terminated while their machine did not answer."""
         for seen in self._answering():
-            sold = seen.sold
-            if sold is None or sold.get("foreign"):
+            assignment = seen.assignment
+            if assignment is None or assignment.get("foreign"):
                 continue
-            slice_id = str(sold["slice"])
-            if slice_id in self._ended or sold.get("ending"):
-                self._tasks.begin(self._end(seen, slice_id, int((seen.looked or {}).get("epoch", 0))))
+            slice_id = str(assignment["slice"])
+            if slice_id in self._ended or assignment.get("ending"):
+                self._tasks.begin(self._end(seen, slice_id, int((seen.report or {}).get("epoch", 0))))
 
     def _instance(self, slice_id: str, found: Sequence[_Seen]) -> Instance:
-        by_number = {int(seen.sold["host"]): seen for seen in found if seen.sold}
-        sold = found[0].sold or {}
-        count = max(int(sold.get("hosts", 1)), max(by_number, default=0) + 1)
+        by_number = {int(seen.assignment["host"]): seen for seen in found if seen.assignment}
+        assignment = found[0].assignment or {}
+        count = max(int(assignment.get("hosts", 1)), max(by_number, default=0) + 1)
         hosts, phases, troubles = [], [], []
         for number in range(count):
             seen = by_number.get(number)
@@ -294,59 +315,62 @@ class SSHProvider:
                 hosts.append(Host(name, running=False))
                 continue
             hosts.append(self._host(name, seen))
-            phases.append(phase_of(seen.looked or {}))
-            death = death_of(seen.looked or {})
+            phases.append(phase_of(seen.report or {}))
+            death = death_of(seen.report or {})
             troubles.append(death.trouble if death is not None else seen.trouble)
-        ending = slice_id in self._ended or any(bool((seen.sold or {}).get("ending")) for seen in found)
+        ending = slice_id in self._ended or any(bool((seen.assignment or {}).get("ending")) for seen in found)
         whole = len(by_number) == count
         phase = "" if ending else next(filter(None, phases), "")
         return Instance(
             slice_id,
-            str(sold["group"]),
+            str(assignment["group"]),
             "ending" if ending else "running" if whole else "pending",
             tuple(hosts),
             zone="ssh",
             phase=phase,
             phase_since=self._phases.since(slice_id, phase),
             trouble="; ".join(filter(None, troubles)),
+            started_at=min(filter(None, (_time(seen.assignment or {}) for seen in found)), default=None),
         )
 
     def _host(self, name: str, seen: _Seen) -> Host:
         """A host is up while it is being prepared and while its program runs."""
-        death = death_of(seen.looked or {})
+        death = death_of(seen.report or {})
         if death is not None:
-            return Host(name, False, seen.spec.address, death.exit_code, death.last_output)
+            return Host(name, False, seen.spec.address, death.exit_code, death.last_output, death.failed_phase)
         return Host(name, seen.silent_for <= self._lost_after, seen.spec.address)
 
-    # -- selling ----------------------------------------------------------------------------------------------------
+    # -- assigning machines -----------------------------------------------------------------------------------------
 
-    async def _take(self, order: LaunchOrder, epoch: int, missing: Sequence[int]) -> dict[int, _Seen]:
-        """Sell a machine for each missing host, or none."""
+    async def _assign(self, order: LaunchOrder, epoch: int, missing: Sequence[int]) -> dict[int, _Seen]:
+        """Assign a machine to each missing host, or none at all."""
         await self._all(self._facts)
         taken: dict[int, _Seen] = {}
-        reasons: list[str] = []
+        reasons: dict[str, list[str]] = {}
         free = iter(self._machines)
         for number in missing:
             for seen in free:
-                why = self._unfit(seen, order) or await self._taken(seen, order, number, epoch)
+                why = self._unfit(seen, order) or await self._assign_machine(seen, order, number, epoch)
                 if not why:
                     taken[number] = seen
                     break
-                reasons.append(f"{seen.spec.address}: {why}")
+                reasons.setdefault(why, []).append(seen.machine.login.name)
         if len(taken) < len(missing):
             for seen in taken.values():
-                await self._ask(seen, "untake", slice=order.slice_id, epoch=epoch)
-            raise InsufficientCapacity(f"no machine is free for {order.group}: " + "; ".join(reasons))
+                await self._ask(seen, "unassign", slice=order.slice_id, epoch=epoch)
+            said = "; ".join(f"{_names(names)}: {why}" for why, names in reasons.items())
+            raise InsufficientCapacity(f"no machine is free for group {order.group}: {said}")
         return taken
 
     def _unfit(self, seen: _Seen, order: LaunchOrder) -> str:
         if seen.trouble:
-            return f"does not answer ({seen.trouble})"
-        sold = seen.sold
-        if sold is not None:
-            if sold.get("foreign"):
-                return f"sold to cluster {plain(sold['cluster'], 60)}"
-            return f"sold to slice {plain(sold['slice'], 60)}"
+            what = "does not answer" if seen.is_silent else "cannot be used"
+            return f"{what}: {seen.trouble.removeprefix(f'{seen.machine.login.name}: ')}"
+        assignment = seen.assignment
+        if assignment is not None:
+            if assignment.get("foreign"):
+                return f"in use by cluster {plain(assignment['cluster'], 60)}"
+            return f"in use by {plain(assignment['slice'], 60)}"
         has = dict(seen.resources or ())
         for name, amount in order.resources:
             if name != SLOTS and has.get(name, 0) < amount:
@@ -357,23 +381,29 @@ class SSHProvider:
         wrong = [name for name, value in order.labels.items() if seen.spec.labels.get(name, value) != value]
         return f"its label {wrong[0]} is {seen.spec.labels[wrong[0]]}" if wrong else ""
 
-    async def _taken(self, seen: _Seen, order: LaunchOrder, number: int, epoch: int) -> str:
-        """Sell one machine; the reason if that is not possible."""
-        sold: dict[str, Any] = {
+    async def _assign_machine(self, seen: _Seen, order: LaunchOrder, number: int, epoch: int) -> str:
+        """Assign one machine; return the reason if that is not possible."""
+        assignment: dict[str, Any] = {
             "slice": order.slice_id,
             "group": order.group,
             "host": number,
             "hosts": len(order.hosts),
+            "assigned_at": self._now(),
         }
         try:
-            await seen.machine.ask("take", epoch=epoch, lease=self._lease, cluster_name=self._cluster.name, **sold)
+            await seen.machine.ask(
+                "assign", epoch=epoch, lease=self._lease, cluster_name=self._cluster.name, **assignment
+            )
         except Unreachable as error:
-            return plain(error)
+            return plain(error).removeprefix(f"{seen.machine.login.name}: ")
         except AgentRefused as error:
             if error.kind == "stale":
                 raise StaleEpoch(plain(error)) from error
             return plain(error)
-        seen.looked = {**(seen.looked or {}), "sold": {**sold, "cluster": seen.machine.cluster, "phase": "connecting"}}
+        seen.report = {
+            **(seen.report or {}),
+            "assignment": {**assignment, "cluster": seen.machine.cluster, "phase": "connecting"},
+        }
         return ""
 
     async def _end(self, seen: _Seen, slice_id: str, epoch: int) -> None:
@@ -381,13 +411,13 @@ class SSHProvider:
             self._ended.add(slice_id)
             return
         await seen.machine.leave_tunnel()
-        if seen.holds(slice_id) and seen.looked is not None:
-            seen.looked = {**seen.looked, "sold": None}
+        if seen.holds(slice_id) and seen.report is not None:
+            seen.report = {**seen.report, "assignment": None}
         if not any(one.holds(slice_id) for one in self._machines):
             self._ended.discard(slice_id)
 
     async def _ask(self, seen: _Seen, op: str, **fields: Any) -> bool:
-        """Whether a request was carried out; a machine that does not answer is asked again later."""
+        """Return whether a request was carried out; False if the machine did not answer."""
         try:
             await seen.machine.ask(op, **fields)
         except Unreachable as error:
@@ -401,8 +431,18 @@ class SSHProvider:
         return True
 
 
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def _time(assignment: Mapping[str, Any]) -> float | None:
+    """Return when a controller assigned the machine, by that controller's clock; None if it is not known."""
+    at = assignment.get("assigned_at")
+    return at if isinstance(at, float) and 0 < at < _LAST_TIME else None
+
+
 def resources_of(facts: Mapping[str, Any]) -> Amounts:
-    """What a machine has, as it says: thousandths of a CPU, bytes, thousandths of an accelerator."""
+    """Convert the facts that a machine reports: thousandths of a CPU, bytes, thousandths of an accelerator."""
     found = {"cpu": 1000 * int(facts["cpus"]), "memory": int(facts["memory"])}
     if facts["accelerators"]:
         found["gpu"] = 1000 * len(facts["accelerators"])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from windlass.providers.protocol import InvalidRequest, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
-from windlass.providers.ssh.machine_list import BadMachine, read_machines
+from windlass.providers.ssh.machine_list import mistakes_in
 from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import BadSettings, Data, Duration, MachineImage, Name, OneOf, Place, Section, Setting
 
@@ -16,9 +16,9 @@ IMAGE: Final = Setting(
     MachineImage(),
     None,
     "",
-    "What machines of groups without an `image` must have before their program starts: as `groups.NAME.image`. It is "
-    "sent over SSH and never written down.",
-    absent="nothing but what the workload needs",
+    "The image of groups that have no `image` of their own; keys as in `groups.NAME.image`. It is sent over SSH and "
+    "never stored.",
+    absent="only what the workload needs",
 )
 
 
@@ -35,7 +35,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
             directory=settings["directory"],
             lost_after=settings["lost_after"],
             image=settings["image"],
-            look_only=context.look_only,
+            read_only=context.read_only,
             now=context.now,
         )
     except InvalidRequest as error:
@@ -43,27 +43,23 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
 
 
 def check_network(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
-    """A workload whose nodes talk to each other needs a network between them."""
+    """Return a mistake if the workload's nodes connect to each other and ``connect`` is ``tunnel``."""
     if workload != "dask" or settings["connect"] == "direct":
         return []
     why = (
-        f"providers.{name}.connect: the workers of a Dask cluster connect to its scheduler and to each other; put them "
-        "into one network and write connect: direct (a pool, wl.ComputePool, works through the tunnel)"
+        f"providers.{name}.connect: the workers of a Dask cluster connect to its scheduler and to each other; put all "
+        "of them into one network and set connect: direct (the tunnel is for pools, wl.ComputePool)"
     )
     return [why]
 
 
 def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
-    wrong = check_network(settings, name, workload)
-    try:
-        read_machines(settings["hosts"])
-    except BadMachine as error:
-        wrong.append(f"providers.{name}.{error}")
-    return wrong
+    found = mistakes_in(settings["hosts"])
+    return [*check_network(settings, name, workload), *(f"providers.{name}.{mistake}" for mistake in found)]
 
 
 SSH_MACHINES: Final = ProviderType(
-    summary="machines that exist already and have SSH, each sold to one slice at a time.",
+    summary="existing machines with SSH, each used by one slice at a time.",
     section=Section(
         "a provider of machines with SSH",
         (
@@ -72,17 +68,24 @@ SSH_MACHINES: Final = ProviderType(
                 Data(),
                 REQUIRED,
                 "",
-                "The machines: `address`, `user@address`, or a mapping with `address`, `port`, `user`, `resources` (by "
-                "default as the machine says) and `labels`.",
+                "The machines: `address`, `user@address`, or a mapping with `address`, `port`, `user`, `resources` "
+                "(default: read from the machine) and `labels`.",
             ),
-            Setting("user", Name(), None, "", "The login on all machines that name none.", absent="yours"),
-            Setting("key_file", Place(), None, "", "Our private key.", absent="the SSH agent and the usual files"),
+            Setting("user", Name(), None, "", "The user name for machines without their own.", absent="your user name"),
+            Setting(
+                "key_file",
+                Place(),
+                None,
+                "",
+                "The path of our private key.",
+                absent="the SSH agent and the usual files of `~/.ssh`",
+            ),
             Setting(
                 "known_hosts",
                 Place(),
                 None,
                 "",
-                "The host keys of the machines. A key that is not in it is never accepted.",
+                "The file with the host keys of the machines. A key that is not in it is never accepted.",
                 absent="`~/.ssh/known_hosts`",
             ),
             Setting(
@@ -90,16 +93,16 @@ SSH_MACHINES: Final = ProviderType(
                 OneOf(("tunnel", "direct")),
                 "tunnel",
                 "",
-                "`tunnel`: what a program reaches is carried over the SSH connection. `direct`: machines and the "
-                "workload are in one network.",
+                "`tunnel`: programs connect to us through the SSH connection. `direct`: the machines and the workload "
+                "are in one network.",
             ),
-            Setting("directory", Name(), "~/.windlass", "", "Where files go on the machines."),
+            Setting("directory", Name(), "~/.windlass", "", "The directory for files on the machines."),
             Setting(
                 "lost_after",
                 Duration(low=5, high=86400),
                 "60s",
                 "s",
-                "How long a machine may be silent before its host counts as dead.",
+                "A host counts as dead after its machine has not answered for this long.",
             ),
             IMAGE,
         ),

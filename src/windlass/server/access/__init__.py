@@ -1,1 +1,1 @@
-"""This package decides who may use the server: tokens, sessions and login links, and the check of every request."""
+"""This package controls access to the server: tokens, sessions, login links, and the check of every request."""

@@ -6,6 +6,7 @@ security headers on every answer.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -45,7 +46,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class Redirected(Exception):
-    """A page that needs a session: the browser goes to the login first."""
+    """A page was requested without a session: the browser is redirected to the login."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -54,28 +55,28 @@ class Redirected(Exception):
 
 @dataclass(frozen=True)
 class AccessRules:
-    """What a guard goes by."""
+    """The settings of a guard."""
 
     hosts: frozenset[str]
-    """Names, without a port, that `Host` may have besides loopback."""
+    """Names without a port that `Host` may contain, besides loopback."""
     origins: frozenset[str] = frozenset()
     """Origins besides our own that may send changes."""
     secure: bool = False
-    """Whether browsers come over TLS."""
+    """Whether browsers connect over TLS."""
     behind_proxy: bool = False
     metrics_open: bool = False
     write_rate: int = 60
 
 
 class Window:
-    """Counts what happened in the last minute, by name."""
+    """Counts the events of the last minute by name."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self.most, self._clock = most, clock
         self._times: dict[str, deque[float]] = {}
 
     def left(self, name: str) -> float:
-        """Seconds until one more is allowed; 0: now."""
+        """Returns the seconds until one more is allowed; 0 if it is allowed now."""
         times = self._recent(name)
         return 0.0 if len(times) < self.most else times[0] + MINUTE - self._clock()
 
@@ -83,7 +84,7 @@ class Window:
         self._recent(name).append(self._clock())
 
     def _recent(self, name: str) -> deque[float]:
-        if len(self._times) > 10_000:  # addresses that were seen once would pile up
+        if len(self._times) > 10_000:  # without this, entries of addresses seen once would accumulate
             self._times = {
                 key: times for key, times in self._times.items() if times and times[-1] > self._clock() - MINUTE
             }
@@ -95,7 +96,7 @@ class Window:
 
 @dataclass
 class RequestGuard:
-    """The layer around the application."""
+    """The ASGI layer around the application."""
 
     app: ASGIApp
     tokens: TokenFile
@@ -104,7 +105,7 @@ class RequestGuard:
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     on_answer: Callable[[str, str, int, float], None] = lambda *_: None
-    """Given the route, the method, the status and the seconds of every answer."""
+    """Called with the route, method, status and duration of every answer."""
     _wrong: Window = field(init=False)
     _writes: Window = field(init=False)
 
@@ -116,12 +117,12 @@ class RequestGuard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = self.clock(), 500
+        began, status, started = self.clock(), 500, False
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, started = message["status"], True
                 self._put_headers(MutableHeaders(scope=message), scope["path"])
             await send(message)
 
@@ -134,6 +135,10 @@ class RequestGuard:
                 await problem.response()(scope, receive, sending)
             except Redirected as elsewhere:
                 await RedirectResponse(elsewhere.address, 303)(scope, receive, sending)
+            except asyncio.CancelledError:  # the server stops and waits no longer for this answer
+                if not started:
+                    stops = Problem("journal-unavailable", "The server stops. Try again in a moment.", retry_after=1)
+                    await stops.response()(scope, receive, sending)
         finally:
             self.on_answer(scope.get("windlass.route", route_of(scope)), scope["method"], status, self.clock() - began)
 
@@ -201,7 +206,7 @@ class RequestGuard:
         return self.rules.secure
 
     def _token(self, headers: Headers, address: str, path: str) -> Token | None:
-        """Whose request it is; None: it carries no token."""
+        """Returns the token of a request; None if it carries none."""
         try:
             secret = bearer(headers)
             if secret is not None:
@@ -214,7 +219,7 @@ class RequestGuard:
             raise Problem("unauthenticated", f"The token file cannot be used: {error}") from error
 
     def checked(self, secret: str, address: str) -> Token:
-        """The token with a secret; a wrong one is counted against its sender."""
+        """Returns the token with this secret; a wrong secret is counted against the client's address."""
         if (left := self._wrong.left(address)) > 0:
             raise Problem("rate-limited", "Too many wrong tokens: wait a minute.", retry_after=left)
         token = self.tokens.with_secret(secret)
@@ -234,7 +239,7 @@ class RequestGuard:
 
 
 def limited(receive: Receive, headers: Headers) -> Receive:
-    """Reads a body up to the limit; a larger one is a problem."""
+    """Reads a request body; raises a problem if it exceeds the limit."""
     length, read = headers.get("content-length", "0"), 0
     if length.isdigit() and int(length) > LARGEST_BODY:
         raise Problem("too-large", f"A request may have {LARGEST_BODY // 1024} KiB.")
@@ -251,13 +256,13 @@ def limited(receive: Receive, headers: Headers) -> Receive:
 
 
 def bearer(headers: Headers) -> str | None:
-    """The token of an Authorization header."""
+    """Returns the token of an Authorization header."""
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None
 
 
 def cookie(headers: Headers) -> str | None:
-    """The value of our session cookie."""
+    """Returns the value of our session cookie."""
     try:
         found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
@@ -266,7 +271,7 @@ def cookie(headers: Headers) -> str | None:
 
 
 def host_name(host: str) -> str:
-    """A Host header without its port, in lower case."""
+    """Returns a Host header without its port, in lower case."""
     text = host.strip().lower()
     if text.startswith("["):
         return text.partition("]")[0] + "]"
@@ -274,7 +279,7 @@ def host_name(host: str) -> str:
 
 
 def login_address(path: str, query: str) -> str:
-    """Where a page without a session goes."""
+    """Returns the login address for a page that was requested without a session."""
     there = f"{path}?{query}" if query else path
     return "/login" if there == "/" else f"/login?to={quote(there, safe='')}"
 
@@ -284,7 +289,7 @@ def is_page_or_file(path: str) -> bool:
 
 
 def route_of(scope: Any) -> str:
-    """The route of a request for metrics: never a name that a sender chose."""
+    """Returns the route of a request for metrics; never a name that the client chose."""
     route = scope.get("route")
     found: str | None = getattr(route, "path", None)
     return found or "other"

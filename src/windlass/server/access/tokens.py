@@ -26,12 +26,12 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 class TokenError(Exception):
-    """The token file cannot be used; the text says what is wrong with it and what helps."""
+    """The token file cannot be used; the message says why and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: what its owner may do, and under which name orders are recorded."""
+    """A token: the role of its owner, and the name under which orders are recorded."""
 
     role: Role
     secret: str
@@ -46,7 +46,7 @@ def new_token(role: Role, name: str) -> Token:
 
 
 class TokenFile:
-    """The tokens in a file, read again when the file changes."""
+    """The tokens of a file, which is read again when it changes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -54,7 +54,7 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def create_if_missing(self) -> bool:
-        """Write a file with one operator and one viewer if there is none; whether it did."""
+        """Writes a file with one operator and one viewer if there is none; returns whether it did."""
         if self.path.exists():
             self.tokens()
             return False
@@ -62,7 +62,7 @@ class TokenFile:
         return True
 
     def tokens(self) -> tuple[Token, ...]:
-        """All tokens of the file as it is now; none when it is gone."""
+        """Returns all tokens of the current file; none if the file does not exist."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -97,7 +97,7 @@ class TokenFile:
         return tuple(found.values())
 
     def create(self, role: Role, name: str) -> Token:
-        """Add a token; a name that is taken or makes no sense is refused."""
+        """Adds a token; raises an error if the name is taken or invalid."""
         if not NAME.fullmatch(name):
             raise TokenError(f"{name!r} is no name: letters, digits and . _ @ - only, at most 64")
         there = self.tokens()
@@ -116,7 +116,7 @@ class TokenFile:
         raise TokenError(f"there is no token named {name}; there are {', '.join(one.name for one in there) or 'none'}")
 
     def _write(self, tokens: Iterable[Token]) -> None:
-        """Replace the file as a whole, so that no reader sees half of it and it is never readable by others."""
+        """Replaces the whole file, so that no reader sees half of it and other users can never read it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -128,7 +128,7 @@ class TokenFile:
         self._stamp = None
 
     def with_secret(self, secret: str) -> Token | None:
-        """The token with this secret. Every one is compared, in constant time, so that the time it takes reveals
+        """Returns the token with this secret. All tokens are compared in constant time, so that timing reveals
         nothing."""
         given, found = secret.encode(), None
         for one in self.tokens():
@@ -142,20 +142,20 @@ class TokenFile:
     # -- sessions and links ---------------------------------------------------------------------------------------
 
     def session(self, token: Token, now: float) -> str:
-        """The value of a session cookie."""
+        """Returns the value of a session cookie."""
         return _signed(token, "session", int(now) + SESSION_SECONDS, "-")
 
     def in_session(self, value: str, now: float) -> Token | None:
-        """Whose session a cookie is; None: it is over, forged, or its token is revoked."""
+        """Returns the token of a session cookie; None if it has expired, is forged, or its token is revoked."""
         found = self._checked(value, "session", now)
         return None if found is None else found[0]
 
     def link_code(self, token: Token, now: float) -> str:
-        """What a login link carries: good for a minute, and once."""
+        """Returns the code of a login link, which is valid once and for a minute."""
         return _signed(token, "link", int(now) + LINK_SECONDS, secrets.token_urlsafe(12))
 
     def in_link(self, code: str, now: float) -> tuple[Token, str, float] | None:
-        """Whose link a code is of, its number, and when it was made."""
+        """Returns the token of a login code, the number of the code, and when it was made."""
         found = self._checked(code, "link", now)
         return None if found is None else (found[0], found[2], found[1] - LINK_SECONDS)
 

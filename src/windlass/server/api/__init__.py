@@ -1,4 +1,4 @@
 """The routes of `/api/v1`: documents of now and of the past, orders, replays, sessions, and their OpenAPI document.
 
-A route is thin: it checks its arguments, asks the feed or `windlass.control.report`, and sends the document.
+A route is thin: it checks its arguments, gets a document from the feed or `windlass.control.report`, and sends it.
 """

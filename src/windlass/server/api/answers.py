@@ -1,4 +1,4 @@
-"""This module sends documents as JSON, compressed where it pays."""
+"""This module sends documents as JSON, and compresses large ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.server.live.feed import encoded
 from windlass.server.problems import Problem
 
 SMALL: Final = 1000
-"""Bytes below which an answer is not compressed."""
+"""Smaller answers are not compressed, in bytes."""
 
 
 def answer(request: Request, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -32,7 +32,7 @@ def sent(
 
 
 def of_now(request: Request, document: Any, seq: int) -> Response:
-    """A document of now, with the record that it is as of as its tag; 304 to a reader that has it."""
+    """Sends a current document with its record number as ETag; 304 to a client that has it."""
     tag = f'"{seq}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"ETag": tag})

@@ -1,4 +1,4 @@
-"""This module reads query parameters and bodies, and reports each mistake as a problem with its name."""
+"""This module reads query parameters and bodies, and reports each mistake as a named problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.server.problems import Problem
 
 
 def instant(name: str, value: str | None) -> float | None:
-    """A time of a query: seconds since 1970."""
+    """Reads a time from the query, in seconds since 1970."""
     if value is None:
         return None
     try:

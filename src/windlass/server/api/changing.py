@@ -1,4 +1,4 @@
-"""Routes that change something: orders of operators, and replays that are started and ended."""
+"""These routes change something: they take orders of operators, and start and end replays."""
 
 from __future__ import annotations
 

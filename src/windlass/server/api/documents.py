@@ -1,4 +1,4 @@
-"""Documents that the API makes beyond status and why: lists, events, lanes, settings."""
+"""This module makes the documents of the API besides status and why: lists, events, lanes, settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from windlass.server.live.feed import Current, Feed
 from windlass.server.problems import Problem
 
 MOST: Final = 5000
-"""Rows of one page at most."""
+"""The largest number of rows of a page."""
 SECRET: Final = re.compile(r"(?i)(pass(word|wd|phrase)?|secret|token|credential|api_?key|private|auth)")
-"""Keys of settings whose values are left out."""
+"""The values of these keys of the settings are left out."""
 
 
 # -- lists ---------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def listed(
     limit: int,
     cursor: str | None,
 ) -> dict[str, Any]:
-    """A page of rows that fit."""
+    """Returns a page of the rows that match the filters."""
     found = [
         row
         for row in rows
@@ -127,7 +127,7 @@ def events(
     wanted: Callable[[EventLine], bool],
     limit: int,
 ) -> dict[str, Any]:
-    """A page of events, the oldest first; it ends with a whole pass."""
+    """Returns a page of events, oldest first; it ends with a whole pass."""
     found: list[EventLine] = []
     upto = feed.seq
     if after is not None:
@@ -187,10 +187,10 @@ def lanes(
 
 
 def settings(current: Current) -> dict[str, Any]:
-    """What the controller goes by; what may be a secret is left out."""
+    """Returns the settings that the controller uses, without anything that may be a secret."""
     running = current.picture.controller_state.settings.get(SETTINGS, current.picture.settings)
     plain = to_plain(running)
-    # What a group passes on to its provider untouched may hold anything.
+    # The settings that a group passes to its provider may contain secrets.
     groups = [{key: value for key, value in one.items() if key != "settings"} for one in plain["groups"]]
     kept = without_secrets({**plain, "groups": groups})
     return {"schema": "windlass.settings/v1", "seq": current.seq, "settings": kept}

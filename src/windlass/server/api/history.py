@@ -1,4 +1,4 @@
-"""Routes that show what happened: events, the stream of passes, lanes, series and accounts."""
+"""These routes show what happened: events, the stream of passes, lanes, series and accounts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def add_history(app: FastAPI, server: Server) -> None:
         server.current()
         last = request.headers.get("last-event-id") or after
         messages = server.streams.stream(asked, number("after", last), token_of(request).role)
-        first = await anext(messages)  # a stream too many is an answer, not a broken stream
+        first = await anext(messages)  # the limit of streams is reported as an answer, before the stream begins
 
         async def whole_stream() -> AsyncIterator[bytes]:
             yield first

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the API, from the schemas of the documents."""
+"""This module builds the OpenAPI 3.1 document of the API from the schemas of the documents."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ COMPONENTS: Final = {
 }
 TIME: Final = {"type": "number", "minimum": 0, "exclusiveMaximum": 1e11}
 SEQ: Final = {"type": "integer", "minimum": 0, "maximum": 2**62}
-_AT: Final = ("at", TIME, "The answer as of then, in seconds since 1970; now without it.")
+_AT: Final = ("at", TIME, "The time that the answer describes, in seconds since 1970; without it, now.")
 _FILTERS: Final = (
     ("group", TEXT, "Only those of this group."),
     ("state", TEXT, "Only those in this state."),
     ("code", TEXT, "Only those with this reason code."),
-    ("q", TEXT, "Only those whose name has this text in it."),
-    ("sort", TEXT, "The key to sort by; with - in front the largest first."),
+    ("q", TEXT, "Only those whose name contains this text."),
+    ("sort", TEXT, "The key to sort by; with a leading - in descending order."),
     ("limit", {"type": "integer", "minimum": 1, "maximum": 5000}, "Rows of a page."),
     ("cursor", TEXT, "next of the page before."),
     _AT,
 )
 _SPAN: Final = (
-    ("since", TIME, "From then on, in seconds since 1970."),
-    ("until", TIME, "Up to then, in seconds since 1970."),
+    ("since", TIME, "The start of the period, in seconds since 1970."),
+    ("until", TIME, "The end of the period, in seconds since 1970."),
 )
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 5000}
 
 Parameter = tuple[str, dict[str, Any], str]
 READ: Final[dict[str, tuple[str, str, tuple[Parameter, ...]]]] = {
-    "/status": ("Status", "What the cluster is doing.", (_AT,)),
+    "/status": ("Status", "The status of the cluster.", (_AT,)),
     "/groups": ("List", "The groups of the status.", _FILTERS),
     "/slices": ("List", "The slices of the status.", _FILTERS),
     "/demands": ("List", "What waits.", _FILTERS),
     "/nodes": ("List", "The nodes that have joined.", _FILTERS),
     "/why": (
         "Why",
-        "Why a slice, a demand or a group is as it is.",
-        (("name", {"type": "string", "minLength": 1, "maxLength": 500}, "Of the slice, demand or group."), _AT),
+        "Explains the state of a slice, a demand or a group.",
+        (("name", {"type": "string", "minLength": 1, "maxLength": 500}, "The slice, demand or group."), _AT),
     ),
     "/events": (
         "Events",
-        "What happened, the oldest first; the last events without after.",
+        "Events, oldest first; without after, the last ones.",
         (
             ("after", SEQ, "Only those after this record."),
             ("before", SEQ, "Only those before this record."),
@@ -76,7 +76,7 @@ READ: Final[dict[str, tuple[str, str, tuple[Parameter, ...]]]] = {
             ("kind", TEXT, "Only those of this kind."),
             ("code", TEXT, "Only those with this reason code."),
             ("alarm", {"type": "string", "enum": ["true", "false", "1", "0"]}, "Only alarms, or only others."),
-            ("limit", _LIMIT, "Events of a page, about."),
+            ("limit", _LIMIT, "The number of events of a page; whole passes may make it a few more."),
         ),
     ),
     "/lanes": (
@@ -93,22 +93,22 @@ READ: Final[dict[str, tuple[str, str, tuple[Parameter, ...]]]] = {
     "/series": (
         "Series",
         "Counts over time, as steps.",
-        (*_SPAN, ("points", {"type": "integer", "minimum": 2, "maximum": 10000}, "Instants at the most.")),
+        (*_SPAN, ("points", {"type": "integer", "minimum": 2, "maximum": 10000}, "The largest number of instants.")),
     ),
     "/plan": ("Plan", "The last plan of the controller.", ()),
     "/accounts": (
         "Accounts",
-        "What was spent; the rows add up to the bill.",
-        (("by", {"type": "string", "enum": ["group", "job", "account"]}, "What a row is."), *_SPAN),
+        "What was spent in a period; the rows add up to the bill.",
+        (("by", {"type": "string", "enum": ["group", "job", "account"]}, "What each row stands for."), *_SPAN),
     ),
-    "/settings": ("Settings", "What the controller goes by, without secrets.", ()),
-    "/doctor": ("Doctor", "A check of everything that the cluster needs, at most once in 10 s.", ()),
+    "/settings": ("Settings", "The settings that the controller uses, without secrets.", ()),
+    "/doctor": ("Doctor", "Checks everything that the cluster needs; at most once in 10 s.", ()),
     "/orders": (
         "Orders",
         "The orders of operators, the newest first.",
-        (("limit", {"type": "integer", "minimum": 1, "maximum": 1000}, "At the most."),),
+        (("limit", {"type": "integer", "minimum": 1, "maximum": 1000}, "The largest number of orders."),),
     ),
-    "/whoami": ("Who", "Whose token this is.", ()),
+    "/whoami": ("Who", "The name and role of the token.", ()),
 }
 OF_NOW: Final = ("/status", "/groups", "/slices", "/demands", "/nodes", "/plan")
 """Documents that carry the number of the last record as their ETag."""
@@ -130,7 +130,7 @@ WHAT_IF_BODY: Final = record(
 
 def _json(name: str, text: str) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{name}"}
-    headers = {"Windlass-Seq": {"description": "The last journal record that is known.", "schema": TEXT}}
+    headers = {"Windlass-Seq": {"description": "The last journal record that the server has read.", "schema": TEXT}}
     return {"description": text, "headers": headers, "content": {"application/json": {"schema": schema}}}
 
 
@@ -183,11 +183,11 @@ def document() -> dict[str, Any]:
     paths["/stream"] = {
         "get": {
             "operationId": "stream",
-            "summary": "Passes as they happen, as server-sent events: hello, pass, resync.",
+            "summary": "Streams passes as server-sent events: hello, pass, resync.",
             "parameters": _parameters(
                 (
                     ("topics", TEXT, "status, events, or both with a comma."),
-                    ("after", SEQ, "Go on after this record; the header Last-Event-ID says the same."),
+                    ("after", SEQ, "Continue after this record; the header Last-Event-ID has the same meaning."),
                 )
             ),
             "responses": {
@@ -199,18 +199,18 @@ def document() -> dict[str, Any]:
     key = {"name": "Idempotency-Key", "in": "header", "required": False, "schema": TEXT}
     paths["/orders"]["post"] = {
         "operationId": "give-order",
-        "summary": "Drain or undrain a slice, freeze or resume a group. For operators.",
+        "summary": "Drains or undrains a slice, freezes or resumes a group. For operators.",
         "parameters": [key],
         "requestBody": _body(ORDER_BODY),
         "responses": {
-            "202": _json("Order", "It is in the journal."),
+            "202": _json("Order", "The order is in the journal."),
             **_problems(*_CHANGE, "unknown-name", "already-ending", "not-frozen"),
         },
     }
     paths["/orders/{seq}"] = {
         "get": {
             "operationId": "order",
-            "summary": "What became of an order.",
+            "summary": "An order and its outcome.",
             "parameters": _in_path("seq", SEQ),
             "responses": {"200": _json("Order", "The order."), **_problems(*_GUARD, "unknown-order")},
         }
@@ -218,37 +218,37 @@ def document() -> dict[str, Any]:
     paths["/what-if"] = {
         "post": {
             "operationId": "start-what-if",
-            "summary": "Replay what was recorded under other settings.",
+            "summary": "Replays the recorded time under other settings.",
             "requestBody": _body(WHAT_IF_BODY),
-            "responses": {"202": _json("Started", "It waits for its turn."), **_problems(*_CHANGE)},
+            "responses": {"202": _json("Started", "The replay is queued."), **_problems(*_CHANGE)},
         }
     }
     paths["/what-if/{id}"] = {
         "get": {
             "operationId": "what-if",
-            "summary": "How far a replay is, and its answer.",
+            "summary": "The progress of a replay, and its answer.",
             "parameters": _in_path("id", TEXT),
             "responses": {"200": _json("WhatIf", "The replay."), **_problems(*_GUARD)},
         },
         "delete": {
             "operationId": "end-what-if",
-            "summary": "End a replay and forget it.",
+            "summary": "Ends and deletes a replay.",
             "parameters": _in_path("id", TEXT),
-            "responses": {"204": {"description": "It is gone."}, **_problems(*_CHANGE)},
+            "responses": {"204": {"description": "The replay is deleted."}, **_problems(*_CHANGE)},
         },
     }
     login = record(token={"type": "string", "minLength": 1})
     paths["/session"] = {
         "post": {
             "operationId": "log-in",
-            "summary": "Exchange a token for a session cookie.",
+            "summary": "Exchanges a token for a session cookie.",
             "security": [],
             "requestBody": _body(login),
             "responses": {"204": {"description": "The cookie is set."}, **_problems(*_CHANGE)},
         },
         "delete": {
             "operationId": "log-out",
-            "summary": "End the session of this browser.",
+            "summary": "Ends the session of this browser.",
             "security": [],
             "responses": {"204": {"description": "The cookie is gone."}, **_problems(*_CHANGE)},
         },
@@ -275,7 +275,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Windlass",
             "version": __version__,
-            "summary": "What waits, why, and what can be had.",
+            "summary": "What waits, why, and which machines can be launched.",
         },
         "servers": [{"url": "/api/v1"}],
         "security": [{"token": []}, {"session": []}],

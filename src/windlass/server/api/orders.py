@@ -1,4 +1,4 @@
-"""Orders over HTTP: checked, written to the journal once, and what became of them."""
+"""This module checks orders that come over HTTP, writes each to the journal once, and reports its outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from windlass.control.reconcile.operator_orders import order_in
 from windlass.control.record.journal_tables import ORDER
 from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
-from windlass.control.report.orders import heard_upto, order_dict, order_record
+from windlass.control.report.orders import frozen_with_orders, heard_upto, order_dict, order_record
+from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP
 from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.reasons import nearest_names
@@ -25,8 +26,11 @@ LOOKED_BACK: Final = 500
 """Orders that are searched for an idempotency key."""
 
 
-def checked_order(body: Any, known: Current) -> tuple[str, str, str | None]:
-    """What, subject and comment of an order; a problem if it makes no sense now."""
+def checked_order(body: Any, known: Current, frozen: Mapping[str, str]) -> tuple[str, str, str | None]:
+    """Reads what, subject and comment of an order; raises a problem if it cannot be carried out.
+
+    ``frozen``: with the orders that the leader has not processed yet.
+    """
     mistakes = []
     if not isinstance(body, Mapping):
         raise Problem("invalid", "The body is an object with what and subject.", mistakes=["the body is no object"])
@@ -42,7 +46,7 @@ def checked_order(body: Any, known: Current) -> tuple[str, str, str | None]:
         raise Problem("invalid", "; ".join(mistakes), mistakes=mistakes)
     assert isinstance(what, str)
     assert isinstance(subject, str)
-    _check_subject(what, subject, known)
+    _check_subject(what, subject, known, frozen)
     return what, subject, comment or None
 
 
@@ -50,16 +54,16 @@ def _is_line(text: str) -> bool:
     return text.isprintable()
 
 
-def _check_subject(what: str, subject: str, known: Current) -> None:
+def _check_subject(what: str, subject: str, known: Current, frozen: Mapping[str, str]) -> None:
     fleet = known.picture.controller_state.fleet
     if what in ("freeze", "resume"):
         settings = known.picture.settings
         left = {one.group for one in fleet.slices.values()}
-        groups = {*settings.by_name, *settings.families, *left, *fleet.frozen} - {EVERY_GROUP}
+        groups = {*settings.by_name, *settings.families, *left, *frozen} - {EVERY_GROUP}
         if subject != EVERY_GROUP and subject not in groups:
             raise _unknown(subject, "group", groups)
         if what == "resume":
-            _check_frozen(subject, known)
+            _check_frozen(subject, frozen, settings)
         return
     record = fleet.slices.get(subject)
     if record is None:
@@ -68,9 +72,8 @@ def _check_subject(what: str, subject: str, known: Current) -> None:
         raise Problem("already-ending", f"{subject} is {record.state}: {record.reason.why}. Nothing is left to do.")
 
 
-def _check_frozen(subject: str, known: Current) -> None:
+def _check_frozen(subject: str, frozen: Mapping[str, str], settings: Settings) -> None:
     """A group, a family or a group of it is frozen by its own name; everything, if anything is."""
-    frozen, settings = known.picture.controller_state.fleet.frozen, known.picture.settings
     if subject == EVERY_GROUP and frozen:
         return
     if not frozen.keys().isdisjoint({subject, *settings.families.get(subject, ())}):
@@ -100,7 +103,7 @@ class Orders:
         self._keys: dict[tuple[str, str], int] = {}
 
     def give(self, body: Any, by: str, name: str, key: str | None, now: float) -> dict[str, Any]:
-        """Write an order, or find the one that was given under the same key."""
+        """Writes an order, or finds the one that was given with the same key."""
         known = self._known()
         if key is not None and (len(key) > LONGEST or not _is_line(key) or not key):
             raise Problem("invalid", "Idempotency-Key must be one line of visible text.", mistakes=["Idempotency-Key"])
@@ -113,7 +116,8 @@ class Orders:
             return self._document(record)
         if isinstance(body, Mapping) and body.get("what") == "drain" and isinstance(body.get("subject"), str):
             self._check_gone(body["subject"], known)
-        what, subject, comment = checked_order(body, known)
+        state, families = known.picture.controller_state, known.picture.settings.families
+        what, subject, comment = checked_order(body, known, frozen_with_orders(self._feed.journal, state, families))
         data = {"what": what, "by": by, **({"comment": comment} if comment else {})}
         if key is not None:
             data |= {"key": key, "token": name}
@@ -126,7 +130,7 @@ class Orders:
         return self._document(record)
 
     def _check_gone(self, subject: str, known: Current) -> None:
-        """A slice that has ended is no unknown name."""
+        """Raises the right problem for a name that is not in the current state: a slice may have ended."""
         if subject not in known.picture.controller_state.fleet.slices and len(subject) <= LONGEST and _is_line(subject):
             life = life_of(self._feed.journal, subject)
             if life is not None:
@@ -154,8 +158,8 @@ class Orders:
     def _document(self, record: Record) -> dict[str, Any]:
         known = self._known()
         heard, state = heard_upto(self._feed.journal), known.picture.controller_state
-        if heard > state.heard.get(HEARD, 0):
-            # The feed has not read the pass that heard it yet; what became of it is in the newer state only.
+        if heard > state.applied_orders.get(HEARD, 0):
+            # The feed has not read the pass that processed the order yet; only the newer state has the outcome.
             state = read_state(self._feed.journal)
         return order_dict(record, heard, known.leader.alive, state)
 

@@ -1,4 +1,4 @@
-"""Routes that show the cluster as it is now, or as it was at an instant."""
+"""These routes show the cluster now or at an earlier time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
         wants_gzip = "gzip" in request.headers.get("accept-encoding", "")
-        # Encoded once for all readers, and next to the loop that serves the streams.
+        # Encoded once for all clients, in a thread, so that the event loop goes on serving streams.
         body, packed = await asyncio.to_thread(lambda: (known.body, known.gzipped if wants_gzip else None))
         return sent(request, body, packed, headers={"ETag": tag})
 
@@ -87,12 +87,12 @@ def add_reading(app: FastAPI, server: Server) -> None:
 
 
 def answered(server: Server, name: str, at: float | None) -> dict[str, Any]:
-    """The document of ``windlass why``, with the job of that name where the workload keeps jobs."""
+    """Returns the document of ``windlass why``, with the job of that name if the workload has jobs."""
     job = server.job(name) if at is None else None
     questions = [server.feed.question(one, at) for one in server.names(name)]
     asked = next((one for one in questions if one.kinds), questions[0])
     if not asked.kinds and job is None:
         near = asked.near_names()
-        hint = f" Did you mean {' or '.join(near)}?" if near else " GET /api/v1/status lists the names."
+        hint = f" Did you mean {' or '.join(near)}?" if near else " The status lists all names."
         raise Problem("unknown-name", f"There is no job, machine or group {name[:80]}.{hint}", did_you_mean=near)
     return asked.to_dict() | {"job": job}

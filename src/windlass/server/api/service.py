@@ -1,4 +1,4 @@
-"""All that the routes use: the feed of one journal, its streams, metrics, orders and replays."""
+"""The server object holds what the routes use: the feed of one journal, its streams, metrics, orders and replays."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .orders import Orders
 from .what_if import WhatIf
 
 HISTORIES: Final = 2
-"""Documents about the past that are made at the same time."""
+"""How many documents about the past are made at the same time."""
 DOCTOR_EVERY: Final = 10.0
-"""Seconds for which a document of the doctor is sent again."""
+"""A document of the doctor is reused for this many seconds."""
 
 
 @dataclass
 class Server:
-    """All that the routes use."""
+    """Everything that the routes use."""
 
     journal: Journal
     location: str
-    """Of the journal: what a replay opens."""
+    """The location of the journal, which a replay opens."""
     config: ServerConfig
     settings: Callable[[], Settings]
     tokens: TokenFile
@@ -41,9 +41,9 @@ class Server:
     more: Callable[[], Mapping[str, Any]] = dict
     """What the command line adds to a status document, such as the jobs of a queue."""
     job: Callable[[str], dict[str, Any] | None] = lambda _: None
-    """A job of the workload by its name: its tasks, and how the failed ones ended; None: there is no such job."""
+    """Returns a job of the workload by name, with its tasks and how the failed ones ended; None if there is none."""
     names: Callable[[str], list[str]] = lambda name: [name]
-    """What the journal may call an object, the likeliest first: a pod or node of Kubernetes has another name there."""
+    """Returns the names that an object may have in the journal, likeliest first: pods and nodes have others there."""
     now: Callable[[], float] = time.time
     feed: Feed = field(init=False)
     streams: Broadcast = field(init=False)
@@ -92,12 +92,12 @@ class Server:
         return await asyncio.to_thread(self.feed.at, instant)
 
     async def history(self, make: Callable[[], Any]) -> Any:
-        """A document that may take seconds to make: a few at a time, so that no other answer waits for a thread."""
+        """Makes a document that may take seconds; only a few at a time, so that other answers find a free thread."""
         async with self._history:
             return await asyncio.to_thread(make)
 
     async def checkup(self) -> dict[str, Any]:
-        """The doctor's document, made at most once in a while."""
+        """Returns the document of the doctor, which is made at most once in 10 seconds."""
         async with self._doctor_turn:
             if self._doctor is None or time.monotonic() - self._doctor[0] > DOCTOR_EVERY:
                 if self.doctor is None:

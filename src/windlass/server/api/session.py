@@ -1,4 +1,4 @@
-"""Routes that log in and out: a token or a login link becomes a session cookie."""
+"""These routes log in and out: they exchange a token or a login link for a session cookie."""
 
 from __future__ import annotations
 

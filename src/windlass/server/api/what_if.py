@@ -1,4 +1,4 @@
-"""What-if replays: one child process at a time, with low priority, ended when it takes too long."""
+"""This module runs what-if replays: one child process at a time, with low priority and a time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from windlass.server.problems import Problem
 
 KEPT: Final = 32
-"""Replays that are kept."""
+"""How many replays are kept."""
 MOST_WAITING: Final = 16
 LONGEST: Final = 200
 
@@ -44,7 +44,7 @@ class WhatIfReplay:
 
 
 def words_of(body: Any) -> tuple[str, ...]:
-    """The options of ``windlass replay`` that a request asks for; every mistake is reported."""
+    """Returns the options of ``windlass replay`` for a request; reports all mistakes at once."""
     if not isinstance(body, dict):
         raise Problem("invalid", "The body is an object with set, policy, since and seed.", mistakes=["no object"])
     mistakes = [f"{key}: is not known" for key in body if key not in ("set", "policy", "since", "seed")]
@@ -161,7 +161,7 @@ class WhatIf:
             replay.state, replay.problem = "failed", text.splitlines()[-1] if text else "The replay gave no answer."
 
     async def _guess_progress(self, replay: WhatIfReplay) -> None:
-        """The child reports nothing while it runs: nearer and nearer to the end, never there."""
+        """Estimates the progress: the child reports none, so the value approaches 1 and never reaches it."""
         while True:
             await asyncio.sleep(0.5)
             replay.progress += (0.95 - replay.progress) * 0.08

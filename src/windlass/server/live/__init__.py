@@ -1,1 +1,2 @@
-"""What is known now. A thread follows the journal and makes each status and each patch once; streams send them."""
+"""This package holds the current status. A thread follows the journal and makes each status and each patch once;
+streams send them."""

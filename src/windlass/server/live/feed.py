@@ -1,8 +1,8 @@
-"""The feed: one thread that follows the journal and makes, once for all readers, the status and what changed in it.
+"""The feed is a thread that follows the journal and makes the status and its changes once for all readers.
 
-The journal is looked at several times a second. Passes that were written since the last message become one message: a
-patch of the status and the events, encoded once. Messages are kept, so that a reader that comes back goes on where it
-was. The thread never touches the loop of a controller; a slow reader never touches the thread.
+It polls the journal several times a second. Passes that were written since the last message become one message: a
+patch of the status and the events, encoded once. Messages are kept, so that a reader that reconnects continues where it
+was. The thread never blocks the loop of a controller, and a slow reader never blocks the thread.
 """
 
 from __future__ import annotations
@@ -32,29 +32,39 @@ from windlass.control.settings import Settings
 from windlass.control.state.diff import full_diff
 from windlass.control.state.fleet import Fleet, seen_nodes
 from windlass.core.model.plan import Unblock
+from windlass.core.planner import unblocks_of
 from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Journal, JournalError, Record
 
 from .patches import INSTANTS, TABLES, difference
+from .unblocks import BUSY_SHARE, UnblockSearch
 
 PASS: Final = "windlass.pass/v1"
-LOOK: Final = 0.05
-"""Seconds between two looks at the journal: one row is read."""
-PAUSE: Final = 0.2
-"""Seconds between two messages at least."""
+POLL: Final = 0.05
+"""Seconds between two polls of the journal; a poll reads one row."""
+PER_SECOND: Final = 5
+"""At most this many messages are sent in any second."""
+SLOT: Final = 1 / PER_SECOND
+"""Seconds between two messages. A late message does not delay those after it, as long as it is sent in its slot."""
+LATE: Final = 0.75 * SLOT
+"""A message that is later than this begins the slots anew."""
+PASS_PATIENCE: Final = 0.1
+"""Seconds that the feed waits for the end of a pass of this process before it works: both need the interpreter."""
+MARGIN: Final = 0.02
+"""A message is begun this many seconds earlier than the slowest of the last ones needed."""
 IDLE: Final = 2.0
-"""Seconds after which the status is made again although nothing was written: a lease or a back-off may have run out."""
-WAYS_FOR: Final = 30.0
-"""Seconds for which ways out are good while nothing about the waiting demand changes."""
-FEW: Final = 50
-"""Demands whose ways out are waited for, for a moment, so that they come with the same message."""
-SOON: Final = 0.1
-BUSY_SHARE: Final = 10
-"""The status is made again without news, and ways out are sought, at most for one part in so many of the time."""
+"""Seconds without records after which the status is rebuilt, because a lease or a back-off may have expired."""
+LARGE_DECISION: Final = 50
+"""A decision that names more waiting and placed demands than this is large. It is sent whole if it changed, and with
+many waiting demands it would be most of every message."""
+DECISION_EVERY: Final = 5.0
+"""A large decision is renewed at most once in so many seconds; its ``at`` tells its time."""
 MOMENTS: Final = 8
-"""Instants of the past that are kept."""
+"""How many documents about the past are kept."""
 FAR: Final = 20_000
-"""Records that a reader may be behind without loading everything again."""
+"""A reader that is further behind, in records, must load the status again."""
+FOLLOWED: Final = 60.0
+"""A timeline that was not read for this many seconds may have missed records that were compacted."""
 WEEK: Final = 7 * 86400.0
 
 
@@ -68,13 +78,13 @@ class PassMessage:
 
     seq: int
     after: int
-    """The number that the message before went up to."""
+    """The number of the previous message."""
     at: float
     patch: Mapping[str, Any]
     events: tuple[Mapping[str, Any], ...]
 
     def body(self, topics: frozenset[str], after: int = 0) -> bytes:
-        """As it goes out. ``after``: events up to this record are left out."""
+        """Encodes the message. ``after``: events up to this record are left out."""
         events = [one for one in self.events if one["seq"] > after]
         document = {
             "schema": PASS,
@@ -94,7 +104,7 @@ class PassMessage:
         return {}
 
     def sent(self, topics: frozenset[str]) -> bytes:
-        """The same, encoded once for all readers of these topics."""
+        """Returns the message encoded for these topics; encoded once for all readers."""
         if topics == {"status", "events"}:
             return self.whole
         if topics not in self._parts:
@@ -103,7 +113,7 @@ class PassMessage:
 
 
 class EncodedRows:
-    """Encodes a status. A row that was encoded before and is the same object is not encoded again."""
+    """Encodes a status, and reuses the encoding of every row that is the same object as before."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, tuple[Any, bytes]]] = {table: {} for table in TABLES}
@@ -128,16 +138,16 @@ class EncodedRows:
 
 @dataclass(frozen=True)
 class Current:
-    """The status after the last message, and what it was made of."""
+    """The status after the last message, and what it was made from."""
 
     document: dict[str, Any]
     picture: Picture
     leader: Leader
-    ways: Mapping[str, tuple[Unblock, ...]]
+    unblocks: Mapping[str, tuple[Unblock, ...]]
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
     rows: EncodedRows | None = None
-    """Rows that were encoded before."""
+    """The encoded rows of earlier documents."""
 
     @property
     def seq(self) -> int:
@@ -152,47 +162,8 @@ class Current:
         return gzip.compress(self.body, 5, mtime=0)
 
 
-class _Ways:
-    """Ways out of waiting. They cost many plans, so they are not sought at every pass, and never in the way of one."""
-
-    def __init__(self, on_found: Callable[[], None]) -> None:
-        self.found: Mapping[str, tuple[Unblock, ...]] = {}
-        self._on_found = on_found
-        self._key: object = None
-        self._at, self._took = -1e9, 0.0
-        self._search: threading.Thread | None = None
-
-    def of(self, picture: Picture, *, wait: bool) -> Mapping[str, tuple[Unblock, ...]]:
-        """What is known; a search for more is begun if it is time. ``wait``: until it is over."""
-        waiting = picture.plan.waiting
-        if not waiting:
-            return {}
-        codes = tuple((w.demand, w.count, tuple((name, r.code) for name, r in w.groups.items())) for w in waiting)
-        key, age = (codes, id(picture.settings)), time.monotonic() - self._at
-        if self._search is None and age > BUSY_SHARE * self._took and (key != self._key or age > WAYS_FOR):
-            self._key = key
-            search = threading.Thread(target=self._seek, args=(picture,), name="windlass-ways", daemon=True)
-            self._search = search
-            search.start()
-            if wait or len(waiting) <= FEW:
-                search.join(None if wait else SOON)
-        known = {one.demand for one in waiting}
-        return {name: ways for name, ways in self.found.items() if name in known}
-
-    def _seek(self, picture: Picture) -> None:
-        began = time.monotonic()
-        try:
-            self.found = picture.plan.unblocks
-        finally:
-            self._at = time.monotonic()
-            self._took = self._at - began
-            self._search = None
-        if self._took > SOON:
-            self._on_found()
-
-
 class Feed:
-    """Follows one journal. ``start`` makes the first status, and then a thread does."""
+    """Follows one journal. ``start`` makes the first status and starts the thread that makes the others."""
 
     def __init__(
         self,
@@ -209,26 +180,33 @@ class Feed:
         self._more, self._on_message, self._on_records = more, on_message, on_records
         self.messages: deque[PassMessage] = deque(maxlen=keep)
         self.problem: str | None = None
-        """Why the journal cannot be read; None: it can."""
+        """Why the journal cannot be read; None if it can."""
         self._current: Current | None = None
         self._reader: StateReader | None = None
-        self._ways = _Ways(self._again)
+        self._unblocks = UnblockSearch(self._again)
         self._stale = False
-        """Whether the status must be made again although nothing was written."""
+        """Return whether the status must be rebuilt although nothing was written."""
         self._began: float | None = None
-        self._took, self._made_at = 0.0, -1e9
-        self._wake, self._stop = threading.Event(), threading.Event()
+        self._took, self._made_at, self._decided_at = 0.0, -1e9, -1e9
+        self._sent: deque[float] = deque(maxlen=PER_SECOND)
+        self._slot = 0.0
+        """When the next message is due, by the monotonic clock."""
+        self._lately: deque[float] = deque(maxlen=PER_SECOND)
+        """How many seconds it took to make each of the last messages."""
+        self._wake, self._stop, self._no_pass = (threading.Event() for _ in range(3))
+        self._no_pass.set()
         self._thread: threading.Thread | None = None
         self._moments: OrderedDict[float, Current] = OrderedDict()
         self._rows, self._joined, self._memo = RowCache(), _JoinedSlices(), PlannerMemo()
         self._encoded = EncodedRows()
         self._timeline: Timeline | None = None
-        self._timeline_lock, self._moments_lock = threading.Lock(), threading.Lock()
+        self._followed_at = 0.0
+        self._poll_lock, self._timeline_lock, self._moments_lock = (threading.Lock() for _ in range(3))
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._look(force=True)
+        self.poll(force=True)
         self._thread = threading.Thread(target=self._run, name="windlass-feed", daemon=True)
         self._thread.start()
 
@@ -239,26 +217,48 @@ class Feed:
             self._thread.join(timeout=1)  # a journal that hangs must not hold up the end of the program
 
     def wake(self) -> None:
-        """Look at the journal at once: there is something new in it."""
+        """Polls the journal at once: there is a new record."""
         self._wake.set()
+
+    def pass_begins(self) -> None:
+        """A controller of this process begins a pass: until it ends, the feed waits, so that the pass is not slowed."""
+        self._no_pass.clear()
+
+    def pass_ends(self) -> None:
+        self._no_pass.set()
+        self.wake()
 
     def _again(self) -> None:
         self._stale = True
         self._wake.set()
 
     def _run(self) -> None:
-        last = 0.0
         while not self._stop.is_set():
-            self._wake.wait(LOOK)
+            self._wake.wait(POLL)
             self._wake.clear()
             if self._stop.is_set():
                 return
-            if self._look():
-                last = time.monotonic()
-            self._stop.wait(max(0.0, last + PAUSE - time.monotonic()))
+            self._no_pass.wait(PASS_PATIENCE)
+            self.poll()
+            # The next message is begun so early that it is ready when it may be sent.
+            self._stop.wait(self._pause() - min(SLOT, max(self._lately, default=0.0) + MARGIN))
 
-    def _look(self, *, force: bool = False) -> bool:
-        """Read what is new and make a message of it; whether there was one."""
+    def _pause(self) -> float:
+        """Seconds until the next message may be sent."""
+        full = self._sent[0] + 1.0 if len(self._sent) == PER_SECOND else 0.0
+        return max(full, self._slot) - time.monotonic()
+
+    def _note_sent(self) -> None:
+        sent = time.monotonic()
+        self._slot = (self._slot if sent - self._slot < LATE else sent) + SLOT
+        self._sent.append(sent)
+
+    def poll(self, *, force: bool = False) -> bool:
+        """Reads new records and makes a message of them; returns whether there was one."""
+        with self._poll_lock:
+            return self._polled(force)
+
+    def _polled(self, force: bool) -> bool:
         try:
             records = self._read()
             idle = time.monotonic() - self._made_at > max(IDLE, BUSY_SHARE * self._took)
@@ -283,16 +283,17 @@ class Feed:
         if upto <= self._reader.seq:
             return []
         records = list(self.journal.read(self._reader.seq, upto=upto))
-        if not records or (records[0].seq > self._reader.seq + 1 and self._compacted(self._reader.seq)):
+        # Numbers have no gaps, so a missing record was compacted: the state is then read from a newer checkpoint.
+        if len(records) < upto - self._reader.seq and self._is_compacted(self._reader.seq):
             self._reader = None
             self.messages.clear()
             return self._read()
         self._reader.add_all(records)
         return records
 
-    def _compacted(self, seq: int) -> bool:
-        """Whether records after this one may be gone: then the state is read again from a newer checkpoint."""
-        start = self.journal.latest_state()
+    def _is_compacted(self, seq: int) -> bool:
+        """Whether records after this one may be missing."""
+        start = self.journal.oldest_state()
         return start is not None and start[0] > seq
 
     def _make(self, records: list[Record]) -> bool:
@@ -302,34 +303,50 @@ class Feed:
         leader = leader_of(self.journal, now)
         controller_state = self._joined.of(_copied(self._reader).controller_state())
         picture = pictured(controller_state, self._settings(), leader.instant(now), self._memo)
-        ways = self._ways.of(picture, wait=self._current is None)
+        unblocks = self._unblocks.of(picture, wait=self._current is None)
         if self._began is None:
             self._began = spent_since(self.journal)
-        status = Status(self._settings(), leader, picture, now, self._began, ways, self._rows)
-        document = {**status.to_dict(), **self._more()}
-        self._rows.keep(controller_state.fleet.slices, controller_state.observed.demand)
         before, message = self._current, None
+        decision = self._known_decision(before, picture)
+        status = Status(self._settings(), leader, picture, now, self._began, unblocks, self._rows, decision)
+        document = {**status.to_dict(), **self._more()}
+        self._rows.keep(controller_state.observed.demand)
         if before is not None:
             patch, kept = difference(before.document, document)
             events = tuple(line.document() for one in passes(records) for line in lines_of(one, one[-1].seq))
             document = kept
             if records or patch["set"] or patch["gone"]:
                 message = PassMessage(document["seq"], before.seq, now, patch, events)
-                self.messages.append(message)
-        self._current = Current(document, picture, leader, ways, status.accounts, self._encoded)
-        self.problem = None
         self._made_at, self._took = time.monotonic(), time.monotonic() - began
+        if message is not None:
+            self._lately.append(self._took)
+            if threading.current_thread() is self._thread:
+                self._stop.wait(self._pause())
+                self._no_pass.wait(PASS_PATIENCE)
+            self._note_sent()
+            self.messages.append(message)
+        self._current = Current(document, picture, leader, unblocks, status.accounts, self._encoded)
+        self.problem = None
         if records:
             self._on_records(records)
         if message is not None:
             self._on_message(message)
         return message is not None
 
-    # -- what is asked for ----------------------------------------------------------------------------------------
+    def _known_decision(self, before: Current | None, picture: Picture) -> dict[str, Any] | None:
+        """Returns the decision of the last document if it is still to be sent; None: a new one is made."""
+        large = len(picture.plan.waiting) + len(picture.plan.placements) > LARGE_DECISION
+        if before is not None and large and time.monotonic() - self._decided_at < DECISION_EVERY:
+            known: dict[str, Any] = before.document["decision"]
+            return known
+        self._decided_at = time.monotonic()
+        return None
+
+    # -- queries --------------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> Current | None:
-        """The newest status; None: the journal could not be read yet."""
+        """The newest status; None if the journal could not be read yet."""
         return self._current
 
     @property
@@ -337,7 +354,7 @@ class Feed:
         return 0 if self._current is None else self._current.seq
 
     def at(self, instant: float) -> Current:
-        """The status as it was at an instant; ``TooOld`` when the journal does not reach back so far."""
+        """Returns the status of an instant; raises ``TooOld`` if the journal does not reach back so far."""
         with self._moments_lock:
             if (known := self._moments.get(instant)) is not None:
                 self._moments.move_to_end(instant)
@@ -358,35 +375,39 @@ class Feed:
         return made
 
     def question(self, name: str, instant: float | None) -> Question:
-        """What ``why`` is asked; the plan of the last pass serves all questions about now."""
+        """Returns the input of the why document; all questions about now share the plan of the last pass."""
         known = self._current if instant is None else self.at(instant)
         if known is None:
             raise JournalError(self.problem or "the journal was not read yet")
-        return Question(name, instant, known.picture, self.journal, known.leader.alive, known.ways)
+        search = unblocks_of if instant is not None else self._unblocks.of_one
+        return Question(name, instant, known.picture, self.journal, known.leader.alive, known.unblocks, search)
 
     def timeline(self) -> Timeline:
-        """Lanes and series of the last week; read once, then followed."""
+        """Returns the timeline of the last week; the journal is read once, then followed."""
         with self._timeline_lock:
-            if self._timeline is None:
-                self._timeline = Timeline.of(self.journal, self._now() - WEEK)
-            self._timeline.follow(self.journal)
-            return self._timeline
+            known, asked = self._timeline, time.monotonic()
+            behind = known is not None and asked - self._followed_at > FOLLOWED and self._is_compacted(known.seq)
+            if known is None or behind:
+                known = self._timeline = Timeline.of(self.journal, self._now() - WEEK)
+            known.follow(self.journal)
+            self._followed_at = asked
+            return known
 
     def after(self, seq: int) -> list[PassMessage] | None:
-        """The messages after a record; None: they are not kept, and a reader must load the status again."""
+        """Returns the messages after a record; None if they are not kept and a reader must load the status again."""
         current = self._current
         if current is None or seq > current.seq:
             return None
         kept = list(self.messages)
         if seq == current.seq:
-            # Time alone may have changed something since: those messages have the same number.
+            # Messages about changes by time alone have the same number.
             return [one for one in kept if one.seq == seq and one.after == seq]
         if kept and kept[0].after <= seq:
             return [one for one in kept if one.seq > seq]
         return self._caught_up(seq, current)
 
     def _caught_up(self, seq: int, current: Current) -> list[PassMessage] | None:
-        """One message from a record that is older than what is kept, made from the journal."""
+        """Makes one message from the journal for a record that is older than the kept messages."""
         record = next(self.journal.read(seq - 1, limit=1), None)
         if seq < 1 or current.seq - seq > FAR or record is None or record.seq != seq:
             return None
@@ -400,7 +421,7 @@ class Feed:
         picture = pictured(with_nodes(reader.controller_state()), self._settings(), record.at)
         status = Status(self._settings(), current.leader, picture, record.at, self._began, {})
         patch, _ = difference(status.to_dict(), current.document)
-        # Who led and which ways out were known is not recorded, so all parts but groups and slices are sent whole.
+        # The leader and the known unblocks are not recorded, so all parts but groups and slices are sent whole.
         parts = {key: one for key, one in current.document.items() if key not in TABLES and key not in INSTANTS}
         patch["set"] |= {**parts, "demands": {row["id"]: row for row in current.document["demands"]}}
         found = later_events(self.journal, seq, current.seq)
@@ -419,17 +440,17 @@ class Feed:
 
 
 class _JoinedSlices:
-    """Slices with the nodes that have joined; one that did not change is the same object as at the last observation.
+    """Joins slices with their nodes; an unchanged slice stays the same object.
 
-    What follows from a slice alone is kept with it, and the counts of a fleet are carried on from the one before, so an
-    observation costs by what has changed and not by how much there is.
+    Values derived from a slice are cached in it, and the counts of the fleet are updated incrementally, so the cost
+    depends on what has changed and not on the size of the fleet.
     """
 
     def __init__(self) -> None:
         self._before: ControllerState | None = None
-        """As it was read last."""
+        """The state that was joined last."""
         self._fleet = Fleet()
-        """The fleet of then, joined with its nodes."""
+        """The fleet of that state, joined with its nodes."""
 
     def of(self, controller_state: ControllerState) -> ControllerState:
         fleet, observed = controller_state.fleet, controller_state.observed
@@ -451,7 +472,7 @@ class _JoinedSlices:
 
 
 def _copied(reader: StateReader) -> StateReader:
-    """A reader with tables of its own: the state that it gives is not changed by what is read later."""
+    """Copies a reader with its tables, so that records read later do not change the state that it returns."""
     copy = StateReader()
     copy.seq, copy.at = reader.seq, reader.at
     copy.tables = {kind: dict(table) for kind, table in reader.tables.items()}

@@ -1,7 +1,7 @@
-"""Patches of a status document: what changed from one pass to the next, rows whole and by name.
+"""A patch holds what changed in a status document from one pass to the next: whole rows by name.
 
-A row is not sent again because a countdown moved: the numbers inside sentences, and those that only time changes, are
-as of the row. The document that is served is the one before with the patch laid over it, so both sides agree.
+A row is not sent again because a countdown moved: numbers inside sentences, and numbers that only time changes, are as
+of the row. The server serves the previous document with the patch applied, so that server and reader agree.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 TABLES: Final = {"groups": "name", "slices": "id", "demands": "id"}
-"""Tables of a status, and the key that names their rows."""
+"""The tables of a status, each with the key that identifies its rows."""
 INSTANTS: Final = frozenset({"schema", "version", "seq", "at", "as_of"})
-"""Parts that say what a document is and as of when; all others are sent whole where they changed."""
+"""Parts that identify a document and its time. All other parts are sent whole if they changed."""
 MOVING: Final = frozenset({"at", "ready_in", "cost", "starts_in", "seen_at"})
-"""Numbers that time alone changes."""
+"""Numbers that change with time alone."""
 _NUMBERS: Final = re.compile(r"\d+(?:[.,:]\d+)*")
 _SENTENCES: Final = frozenset({"why", "change", "then"})
 
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 def laid_over(before: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
-    """A status with a patch laid over it; tables keep the order of the document with which the patch was made."""
+    """Applies a patch to a status; new rows are added at the end of their table."""
     after = {**before, **{key: value for key, value in patch["set"].items() if key not in TABLES}}
     for table, name in TABLES.items():
         changed, gone = patch["set"].get(table, {}), set(patch["gone"].get(table, ()))
@@ -33,7 +33,7 @@ def laid_over(before: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
 
 
 def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Document]:
-    """The patch from one document to the next, and the next one with unchanged rows as they were."""
+    """Returns the patch from one document to the next, and the next document with unchanged rows reused."""
     parts = [key for key in after if key not in TABLES and key not in INSTANTS]
     changed: Document = {key: after[key] for key in parts if not _is_same(before.get(key), after[key])}
     gone: Document = {}
@@ -43,7 +43,7 @@ def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Do
         rows, news = [], {}
         for row in after[table]:
             was = old.pop(row[name], None)
-            if was is not None and _is_same(was, row):
+            if was is row or (was is not None and _is_same(was, row)):
                 rows.append(was)
             else:
                 rows.append(row)
@@ -57,7 +57,7 @@ def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Do
 
 
 def _is_same(was: Any, now: Any) -> bool:
-    """Whether two values differ at most in what only time changes."""
+    """Whether two values are equal, apart from numbers that only time changes."""
     if was is now:
         return True
     if isinstance(was, dict) and isinstance(now, dict):

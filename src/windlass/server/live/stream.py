@@ -1,4 +1,4 @@
-"""Server-sent events: each reader has a few places for messages that it has not taken yet, and no more."""
+"""This module streams messages as server-sent events. Each reader has a small, bounded queue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windlass.server.problems import Problem
 from .feed import Feed, PassMessage, resync
 
 PLACES: Final = 64
-"""Messages that wait for one reader; a slower one must load the status again."""
+"""The length of a reader's queue; a slower reader must load the status again."""
 PING: Final = 15.0
-"""Seconds of silence after which a comment shows a reader that the connection lives."""
+"""Seconds without a message after which a comment is sent, so that a reader sees that the connection works."""
 TOPICS: Final = frozenset({"status", "events"})
 
 
@@ -23,22 +23,30 @@ class Subscription:
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
-        self.waiting: deque[bytes] = deque()
+        self.waiting: deque[PassMessage] = deque()
         self.lost = False
-        """Whether it was too slow."""
+        """Whether the reader was too slow."""
+        self.upto = 0
+        """The last record that the reader has; messages up to it are not sent again."""
+        self.sent_at = 0.0
+        """When something was last sent, by the clock of the event loop."""
         self.news = asyncio.Event()
 
     def put(self, message: PassMessage) -> bool:
-        """Give it a message; False: it has no place left, and gets none of those that waited."""
-        if self.lost:
+        """Queues a message; returns False if the queue was full: it is then emptied, and the reader is lost."""
+        if self.lost or self.has(message):
             return True
         if len(self.waiting) >= PLACES:
             self.waiting.clear()
             self.lost = True
         else:
-            self.waiting.append(message.sent(self.topics))
+            self.waiting.append(message)
         self.news.set()
         return not self.lost
+
+    def has(self, message: PassMessage) -> bool:
+        """Whether the reader has all of a message; one about changes by time alone has no records of its own."""
+        return message.seq <= self.upto and message.after < message.seq
 
 
 class Broadcast:
@@ -52,17 +60,18 @@ class Broadcast:
         self._closed = asyncio.Event()
 
     def attach(self) -> None:
-        """Take messages in the running loop from now on."""
+        """Receives messages in the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
+        self._ping(self._loop)
 
     def close(self) -> None:
-        """End every stream."""
+        """Ends every stream."""
         self._closed.set()
         for reader in self.readers:
             reader.news.set()
 
     def publish(self, message: PassMessage) -> None:
-        """Called in the thread of the feed."""
+        """Hands a message to all readers; called in the thread of the feed."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._give, message)
 
@@ -71,8 +80,16 @@ class Broadcast:
             if not reader.put(message):
                 self.resyncs += 1
 
+    def _ping(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wakes the readers that got nothing for a while. One timer for all: a time limit per wait would cost more."""
+        if not self._closed.is_set():
+            for reader in self.readers:
+                if loop.time() - reader.sent_at >= PING:
+                    reader.news.set()
+            loop.call_later(1.0, self._ping, loop)
+
     async def stream(self, topics: frozenset[str], after: int | None, role: str) -> AsyncIterator[bytes]:
-        """The messages of one reader, from a record on."""
+        """Yields the messages of one reader, from a record on."""
         if len(self.readers) >= self.most:
             raise Problem(
                 "too-many-streams",
@@ -85,22 +102,26 @@ class Broadcast:
             yield self.feed.hello(role)
             async for one in self._missed(reader, after):
                 yield one
+            loop = asyncio.get_running_loop()
+            reader.sent_at = loop.time()
             while not self._closed.is_set():
-                while reader.waiting:
-                    yield reader.waiting.popleft()
-                if reader.lost:
+                if reader.waiting:
+                    reader.sent_at = loop.time()
+                    yield reader.waiting.popleft().sent(topics)
+                elif reader.lost:
                     yield resync(self.feed.seq, "too slow")
                     return
-                reader.news.clear()
-                try:
-                    await asyncio.wait_for(reader.news.wait(), PING)
-                except TimeoutError:
+                elif loop.time() - reader.sent_at >= PING:
+                    reader.sent_at = loop.time()
                     yield b": ping\n\n"
+                else:
+                    reader.news.clear()
+                    await reader.news.wait()
         finally:
             self.readers.discard(reader)
 
     async def _missed(self, reader: Subscription, after: int | None) -> AsyncIterator[bytes]:
-        """What was sent after the record that a reader had last, or that it must load everything again."""
+        """Yields the messages after the last record of a reader, or tells it to load everything again."""
         if after is None:
             return
         found = await asyncio.to_thread(self.feed.after, after)
@@ -111,9 +132,6 @@ class Broadcast:
         upto = max((one.seq for one in found), default=after)
         for one in found:
             yield one.sent(reader.topics) if one.after >= after else one.body(reader.topics, after)
-        # What came in meanwhile and was in there already must not be sent twice.
-        reader.waiting = deque(one for one in reader.waiting if _number(one) > upto)
-
-
-def _number(message: bytes) -> int:
-    return int(message[4 : message.index(b"\n")])
+        # Messages that were queued meanwhile, or are published later, must not be sent twice.
+        reader.upto = upto
+        reader.waiting = deque(one for one in reader.waiting if not reader.has(one))

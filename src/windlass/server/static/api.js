@@ -1,4 +1,4 @@
-// Calls to the HTTP API. An answer that is no success is thrown as a Problem with its own words.
+// Calls to the HTTP API. An answer with an error status is thrown as a Problem with its sentence.
 
 export class Problem extends Error {
   /** @param {number} status @param {{title?: string, detail?: string, type?: string, did_you_mean?: string[]}} body */

@@ -1,4 +1,4 @@
-// The dashboard: the bar at the top, the page of the address, and what lies over every page.
+// The dashboard: the bar at the top, the page of the address, and the panels over every page.
 
 import { h, render } from "./vendor/preact.js";
 import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
@@ -56,7 +56,7 @@ function Search() {
     h("input", { ref: field, id: "search", type: "text", placeholder: "Job, machine or group", "aria-label": "Find a job, machine or group", "data-testid": "search", value: text, onKeyDown, onInput: (/** @type {Event} */ event) => { setText(/** @type {HTMLInputElement} */ (event.currentTarget).value); setPlace(0); } }),
     h("kbd", { "aria-hidden": "true" }, "/"),
     names.length > 0 && h("ul", { class: "found", role: "listbox", "aria-label": "Names" }, names.map(([name, kind], index) => h("li", { key: name, role: "option", "aria-selected": index === place ? "true" : "false" },
-      h("a", { href: addressOf(view.value.path, { why: name }), tabIndex: -1, onMouseDown: (/** @type {Event} */ event) => { event.preventDefault(); open(name); } }, name, h("span", { class: "grow" }), h("span", { class: "cap" }, kind))))));
+      h("a", { href: addressOf(view.value.path, { why: name }), tabIndex: -1, onMouseDown: (/** @type {Event} */ event) => { event.preventDefault(); open(name); } }, h("span", { title: name }, name), h("span", { class: "grow" }), h("span", { class: "cap" }, kind))))));
 }
 
 function Top() {
@@ -76,7 +76,7 @@ function Top() {
 
 function Band() {
   if (at.value === null) return null;
-  return h("div", { class: "band", "data-testid": "as-of" }, h("span", null, `As of ${clock(at.value)}, ${span(now.value - at.value)} ago: nothing here is of now.`),
+  return h("div", { class: "band", "data-testid": "as-of" }, h("span", null, `As of ${clock(at.value)}, ${span(now.value - at.value)} ago. This page does not show the current state.`),
     h("button", { type: "button", class: "btn", "data-testid": "go-live", onClick: () => change({ at: null }) }, "Go live"));
 }
 
@@ -93,10 +93,10 @@ function Confirm() {
     h("p", { "data-testid": "confirm-text" }, question.text),
     h("div", { class: "actions" },
       h("button", { type: "button", class: "btn", "data-testid": "confirm-no", onClick: () => { asked.value = null; } }, "Cancel"),
-      h("button", { type: "button", class: "btn primary", "data-testid": "confirm-yes", autofocus: true, onClick: yes }, question.what === "undrain" ? "Take it back" : `${question.what[0].toUpperCase()}${question.what.slice(1)}`)));
+      h("button", { type: "button", class: "btn primary", "data-testid": "confirm-yes", autofocus: true, onClick: yes }, `${question.what[0].toUpperCase()}${question.what.slice(1)}`)));
 }
 
-/** What became of an order that was given outside of a why panel. */
+/** The outcome of an order that was given outside of a why panel. */
 function Outcome() {
   const done = outcome.value;
   if (!done || view.value.params.get("why") === done.subject) return null;
@@ -109,15 +109,16 @@ function App() {
   useEffect(() => { document.title = `Windlass${path === "/" ? "" : ` · ${PAGES.find(([one]) => one === path)?.[2] ?? ""}`}`; }, [path]);
   if (path === "/login") return h("div", { "data-testid": "app", "data-seq": 0 }, h(Login, null));
   const page = PAGES.find(([one]) => one === path), beside = path === "/slices", why = view.value.params.get("why");
-  const old = problem.value !== null && status.value !== null;
+  const lost = at.value === null && connection.value.state === "stale" ? `The server has not answered since ${clock(connection.value.since)}. What is shown is from then; the page tries again every few seconds.` : null;
+  const failure = problem.value ?? lost, old = failure !== null && status.value !== null;
   return h("div", { "data-testid": "app", "data-seq": seq.value },
     h(Top, null), h(Band, null),
     h("main", { class: old ? "stale-data" : "" },
-      h(Failure, { text: problem.value }),
+      h(Failure, { text: failure }),
       status.value && path !== "/" && h(Alarms, { above: true }),
       h(Outcome, null),
       !status.value ? (problem.value ? null : h(Loading, null)) : page
-        ? h("div", { class: beside && why ? "split" : "split alone", style: beside ? { marginTop: "12px" } : undefined }, h("div", { style: { minWidth: "0px" } }, h(page[3], null)), beside && why && h(WhyPanel, { over: false }))
+        ? h("div", { class: beside && why ? "split" : "split alone", }, h("div", { style: { minWidth: "0px" } }, h(page[3], null)), beside && why && h(WhyPanel, { over: false }))
         : h("section", { "data-testid": "error", class: "nothing" }, "There is no such page. ", h(Link, { to: addressOf("/"), class: "link" }, "Overview")),
       status.value && h("footer", { class: "keys" }, [["/", "find"], ["g s", "machines"], ["j k", "next, previous"], ["w", "why"], ["t", "go to a time"], ["?", "all keys"]].map(([keys, text]) => h("span", { key: text }, keys.split(" ").map((key) => [h("kbd", { key }, key), " "]), text)), h("span", { class: "grow" }), h("span", null, `journal record ${seq.value}`))),
     !beside && why && status.value && h(WhyPanel, { over: true }),
@@ -130,12 +131,12 @@ async function start() {
   /** @type {Promise<boolean> | null} */
   let begun = null;
   if (location.pathname !== "/login") {
-    begun = load(); // beside the question of who we are: both are needed before anything is shown
+    begun = load(); // at the same time as whoami: the page needs both
     try {
       me.value = await get("/whoami");
     } catch (error) {
       if (/** @type {any} */ (error).status === 401) toLogin();
-      else { problem.value = "The server does not answer. It is tried again every few seconds."; setTimeout(() => location.reload(), 3000); }
+      else { problem.value = "The server does not answer. The page tries again every few seconds."; setTimeout(() => location.reload(), 3000); }
     }
   }
   follow(begun);

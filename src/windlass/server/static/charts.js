@@ -1,4 +1,4 @@
-// Curves over time: uPlot with steps, in the colours of the theme. A click or drag goes to that instant.
+// Charts over time: uPlot with steps, in the colours of the theme. A click goes to that time.
 
 import { h } from "./vendor/preact.js";
 import { useEffect, useRef } from "./vendor/preact-hooks.js";
@@ -9,7 +9,7 @@ import { at, change } from "./store.js";
 
 export const theme = signal(document.documentElement.dataset.theme ?? "light");
 
-/** A colour as the canvas takes it: `--name`, or `--name/share` for one that shines through. @param {string} name */
+/** A colour as the canvas takes it: `--name`, or `--name/share` for a translucent one. @param {string} name */
 function colour(name) {
   const [variable, share] = name.split("/");
   const value = getComputedStyle(document.documentElement).getPropertyValue(variable).trim();

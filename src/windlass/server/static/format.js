@@ -1,9 +1,9 @@
-// Numbers, times and reason codes as people read them.
+// Formats numbers, times and reason codes for people.
 
 /** Reason codes by kind; a kind has one colour everywhere. */
 const KINDS = {
   coming: ["LAUNCHING", "BOOTING", "GANG_FORMING"],
-  limit: ["AT_MAX", "MAX_NODES", "BUDGET", "FROZEN", "RATE_LIMITED"],
+  limit: ["AT_MAX", "MAX_NODES", "BUDGET", "FROZEN", "RATE_LIMITED", "APART", "SPREAD", "TOGETHER", "NOT_TAKEN"],
   market: ["STOCKOUT", "QUOTA", "BACKOFF"],
   never: ["NO_SHAPE_FITS", "NO_LABEL_MATCH", "NOT_TOLERATED", "GANG_SHAPE", "TOO_SMALL", "INVALID_DEMAND", "WORSE_SCORE", "DEARER", "LOWER_RANK"],
   unknown: ["UNKNOWN_INPUT"],
@@ -52,17 +52,23 @@ export function span(seconds) {
   return `${(whole / 86400).toFixed(1)} days`;
 }
 
-/** A length of time that a setting has: "5 min", not "5 min 00 s". @param {number} seconds */
+/** The duration of a setting: "5 min", not "5 min 00 s". @param {number} seconds */
 export const lasting = (seconds) => span(seconds).replace(/ 00 (s|min)$/, "");
+
+// Formats are made once: making one takes longer than applying a whole patch.
+const CENTS = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 }), WHOLE = new Intl.NumberFormat("en-US");
 
 /** @param {number} amount */
 export function usd(amount) {
   if (amount === 0) return "$0.00";
-  return Math.abs(amount) < 0.01 ? `$${amount.toFixed(4)}` : `$${amount.toFixed(2)}`;
+  return Math.abs(amount) < 0.01 ? `$${amount.toFixed(4)}` : `$${CENTS.format(amount)}`;
 }
 
+/** A count with separators: "5,000". @param {number} count */
+export const whole = (count) => WHOLE.format(count);
+
 /** @param {number} count @param {string} one */
-export const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
+export const plural = (count, one) => `${whole(count)} ${one}${count === 1 ? "" : "s"}`;
 
 /** @param {number} share 0 to 1 */
 export const percent = (share) => (share > 0 && share < 0.005 ? "under 1 %" : `${Math.round(share * 100)} %`);
@@ -71,11 +77,11 @@ export const percent = (share) => (share > 0 && share < 0.005 ? "under 1 %" : `$
 export const needsText = (needs) =>
   Object.entries(needs ?? {}).map(([name, amount]) => (name === "memory" ? String(amount) : `${amount} ${name}`)).join(", ");
 
-/** The numbers of a wait move on the page; the sentence of the journal has them as of its row. @param {string} why */
+/** A reason without the time waited, which the page counts itself. @param {string} why */
 export const withoutWait = (why) => why.replace(/^waits [^:]*: /, "");
 
-/** A reason without the name of its group in front, where the name stands beside it. @param {string} why @param {string} group */
-export const withoutName = (why, group) => (why.startsWith(`${group}: `) ? why.slice(group.length + 2) : why);
+/** A reason without the name of its group, for places that show the name already. @param {string} why @param {string} group */
+export const withoutName = (why, group) => [`${group}: `, `${group} is `].reduce((text, start) => (text.startsWith(start) ? text.slice(start.length) : text), why);
 
 /** @param {string} change */
 export const arrows = (change) => change.replaceAll("->", "→");

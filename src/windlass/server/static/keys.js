@@ -1,4 +1,4 @@
-// Keys: every page can be used without a mouse.
+// Keyboard shortcuts: every page can be used without a mouse.
 
 import { h } from "./vendor/preact.js";
 import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
@@ -18,10 +18,24 @@ let after = 0;
 
 const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll("main [data-row]")]);
 
+/** The row that had the focus last. A row may leave the page, and the focus with it: the keys then go on from here. */
+let last = /** @type {{name: string | null, place: number}} */ ({ name: null, place: -1 });
+addEventListener("focusin", (event) => {
+  const row = /** @type {HTMLElement} */ (event.target).closest?.("main [data-row]");
+  last = row ? { name: row.getAttribute("data-row"), place: rows().indexOf(/** @type {HTMLElement} */ (row)) } : { name: null, place: -1 };
+});
+
+/** The name of the row that has the focus, or had it until it left the page. */
+function focused() {
+  const active = document.activeElement;
+  return active === document.body ? last.name : active?.closest("[data-row]")?.getAttribute("data-row");
+}
+
 /** @param {number} step */
 function move(step) {
-  const all = rows(), place = all.indexOf(/** @type {HTMLElement} */ (document.activeElement?.closest("[data-row]")));
-  const next = all[place < 0 ? (step > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, place + step))];
+  const all = rows(), active = document.activeElement, here = all.indexOf(/** @type {HTMLElement} */ (active?.closest("[data-row]")));
+  const lost = here < 0 && active === document.body && last.place >= 0, place = lost ? last.place - (step > 0 ? 1 : 0) : here;
+  const next = all[place < 0 && !lost ? (step > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, place + step))];
   next?.focus();
   next?.scrollIntoView({ block: "nearest" });
 }
@@ -44,7 +58,7 @@ function pressed(event) {
     go(addressOf(PAGES[event.key]));
     return;
   }
-  const row = document.activeElement?.closest("[data-row]")?.getAttribute("data-row");
+  const row = focused();
   /** @type {Record<string, () => void>} */
   const actions = {
     "/": () => document.getElementById("search")?.focus(), g: () => { after = Date.now(); }, j: () => move(1), k: () => move(-1),
@@ -105,6 +119,6 @@ export function TimeDialog() {
   return h("dialog", { ref: box, "aria-label": "Go to a time", onClose: () => { timeAsked.value = false; } }, h("form", { onSubmit: travel },
     h("p", null, "Go to a time: 14:02, 2026-03-01 14:02 or 10m ago"),
     h("input", { class: "field", "aria-label": "Time", autofocus: true, value: text, onInput: (/** @type {Event} */ event) => { setText(/** @type {HTMLInputElement} */ (event.currentTarget).value); setWrong(false); } }),
-    wrong && h("p", { class: "warn" }, "That is no time: write 14:02 or 10m ago."),
+    wrong && h("p", { class: "warn" }, "Not a valid time. Write 14:02 or 10m ago."),
     h("div", { class: "actions" }, h("button", { type: "button", class: "btn", onClick: () => { timeAsked.value = false; } }, "Cancel"), h("button", { type: "submit", class: "btn primary" }, "Go"))));
 }

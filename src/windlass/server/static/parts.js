@@ -1,8 +1,8 @@
-// Pieces that several pages share.
+// Components that several pages share.
 
 import { Fragment, h } from "./vendor/preact.js";
 import { useState } from "./vendor/preact-hooks.js";
-import { arrows, colourOf, FAILED, kindOf, needsText, plural, span, timeOfDay, clock, usd, withoutName, withoutWait } from "./format.js";
+import { arrows, colourOf, FAILED, kindOf, needsText, plural, span, timeOfDay, clock, usd, whole, withoutName, withoutWait } from "./format.js";
 import { addressOf, asked, change, go, instant, isOperator, status, toast, view } from "./store.js";
 
 /** @typedef {import("./types.js").GroupRow} GroupRow */
@@ -52,32 +52,37 @@ export const Choice = ({ options, value, onPick, label, testid }) => h("span", {
 const Arrow = () => h("svg", { width: 13, height: 13, viewBox: "0 0 16 16", fill: "none", stroke: "currentColor", "stroke-width": "1.6", "aria-hidden": "true" },
   h("path", { d: "M8 14V3M3.5 7.5 8 3l4.5 4.5" }));
 
-/** A way out: what to change, what it costs, for whom. @param {{one: import("./types.js").Unblock, lead?: boolean}} props */
+/** Up to this many jobs are named, more are counted. */
+const NAMED = 4;
+
+/** An unblock: what to change, what it costs, and which jobs it places. @param {{one: import("./types.js").Unblock, lead?: boolean}} props */
 export function Unblock({ one, lead = true }) {
   const tasks = Object.entries(one.for ?? {});
-  const others = tasks.length > 1 ? ` for ${tasks.map(([name, count]) => `${plural(count, "task")} of ${name}`).join(", ")}` : "";
+  const many = one.for_demands > NAMED ? `${plural(one.for_tasks, "task")} of ${plural(one.for_demands, "job")}` : tasks.map(([name, count]) => `${plural(count, "task")} of ${name}`).join(", ");
+  const others = one.for_demands > 1 ? ` for ${many}` : "";
   return h("div", { class: "help", "data-testid": "unblock", "data-hourly-cost": one.hourly_cost },
     lead && h(Arrow, null),
     h("span", null, lead && "Would help: ", h("b", null, arrows(one.change)), h("span", { class: "for" }, others)),
     h("span", { class: "price" }, `+${usd(one.hourly_cost)}/h`));
 }
 
-/** From so many groups on, blockers are counted by code. */
+/** With this many groups or more, blockers are counted by code. */
 const COUNTED = 9;
 const COUNT_WORDS = /** @type {Record<string, string>} */ ({
   TOO_SMALL: "too small", AT_MAX: "at their max", BUDGET: "over the ceiling", FROZEN: "frozen", MAX_NODES: "over the limit of machines",
   STOCKOUT: "out of stock", QUOTA: "over their quota", BACKOFF: "backing off", NO_LABEL_MATCH: "with other labels", NOT_TOLERATED: "not tolerated",
   RATE_LIMITED: "launching as fast as they may", GANG_SHAPE: "of the wrong shape for the gang",
+  APART: "kept apart by a constraint", SPREAD: "held back to spread evenly", TOGETHER: "without the tasks it must be with",
 });
 
-/** Blockers by group; a family whose groups all have the same code is one of them. @param {DemandRow["groups"]} groups */
+/** Blockers by group; a family is one entry if all of its groups have the same code. @param {DemandRow["groups"]} groups */
 function byFamily(groups) {
   const family = new Map((status.value?.groups ?? []).map((one) => [one.name, one.family]));
   /** @type {Map<string, Set<string | null>>} */
   const codes = new Map();
   for (const [name, one] of Object.entries(groups)) codes.set(family.get(name) ?? "", (codes.get(family.get(name) ?? "") ?? new Set()).add(one.code));
-  const whole = (/** @type {string} */ name) => { const mine = family.get(name); return mine && codes.get(mine)?.size === 1 ? mine : name; };
-  return Object.entries(Object.fromEntries(Object.entries(groups).map(([name, one]) => [whole(name), one])));
+  const shared = (/** @type {string} */ name) => { const mine = family.get(name); return mine && codes.get(mine)?.size === 1 ? mine : name; };
+  return Object.entries(Object.fromEntries(Object.entries(groups).map(([name, one]) => [shared(name), one])));
 }
 
 /** @param {{groups: DemandRow["groups"]}} props */
@@ -113,7 +118,7 @@ export function WaitingRow({ one }) {
         one.parts.length > 1 ? `${plural(part.tasks, "task")}: ` : "", withoutWait(part.why))),
       h(Blockers, { groups: one.groups ?? {} }),
       (one.unblocks ?? []).slice(0, 2).map((way) => h(Unblock, { one: way, key: way.change })),
-      Object.keys(one.groups ?? {}).length > 0 && !one.unblocks?.length && h("div", { class: "help" }, h("span", null, "No single change of a limit, a condition or a need places it now."))));
+      Object.keys(one.groups ?? {}).length > 0 && !one.unblocks?.length && h("div", { class: "help" }, h(Why, { name: one.id, class: "link" }, "What would help?"))));
 }
 
 /** @param {{one: SliceRow}} props */
@@ -126,7 +131,7 @@ function Slot({ one }) {
     failed ? "×" : one.state === "ready" && h("b", { style: { height: `${Math.round((one.use ?? 0) * 100)}%` } }));
 }
 
-/** A group of more slots than this is a bar. */
+/** A group with more slots than this is drawn as a bar. */
 const SLOTS = 40;
 
 /** @param {{group: GroupRow, slices: SliceRow[]}} props */
@@ -145,11 +150,11 @@ export function Slots({ group, slices }) {
   return h("div", { class: "slots" }, slices.map((one) => h(Slot, { one, key: one.id })), Array.from({ length: free }, (_, index) => h("span", { class: "slot none", key: index })));
 }
 
-/** Whether one more can be had now, in one line. @param {{group: GroupRow}} props */
+/** Whether one more machine can be launched now, in one line. @param {{group: GroupRow}} props */
 export function Next({ group }) {
   if (group.max === null) return h("div", { class: "a" }, h(Code, { code: "GROUP_REMOVED" }), h("span", { class: "dim" }, "no longer in the settings: what is left is drained"));
   const next = group.next;
-  if (next?.code) return h("div", { class: "a" }, h(Code, { code: next.code }), h("span", { class: next.code === "FROZEN" ? "" : "dim" }, withoutName(next.why, group.name)));
+  if (next?.code) return h("div", { class: "a" }, h(Code, { code: next.code }), h("span", { class: next.code === "FROZEN" ? "" : "dim" }, next.code === "FROZEN" && group.frozen_by ? `by ${group.frozen_by}` : withoutName(next.why, group.name)));
   const boots = group.boot_seconds === null ? "" : `, ready in about ${span(group.boot_seconds)}`;
   const more = group.max - group.ready - group.coming - group.leaving;
   return h("div", { class: "a" }, h(Code, { code: null, kind: "fine", label: "can be had" }), h("span", { class: "dim" }, `${more} more${boots}`));
@@ -167,7 +172,7 @@ export function GroupRowView({ group, slices, label, children }) {
     h("div", null, h(Why, { name: group.name, class: "n" }, label ?? group.name), " ", h("span", { class: "r" }, shapeText(group))),
     h("div", { class: "num" }, usd(group.hourly_cost), h("span", { class: "dim" }, "/h")),
     label === undefined || slices.length > 0 ? h(Slots, { group, slices }) : h("span", null),
-    h("div", { class: "num cap" }, `${slices.length} of ${group.max ?? 0}`),
+    h("div", { class: "num cap" }, `${whole(slices.length)} of ${whole(group.max ?? 0)}`),
     h(Next, { group }),
     children);
 }
@@ -204,7 +209,7 @@ export function FamilyRowView({ family, groups, slices, children }) {
   const least = Math.min(...prices), most = Math.max(...prices);
   const cost = prices.length ? `, ${least === most ? usd(least) : `${usd(least)} to ${usd(most)}`}/h each` : "";
   const used = groups.filter((group) => group.ready + group.coming + group.leaving > 0).map((group) => `${short(group.name, family.name)} ${group.ready + group.coming + group.leaving}`).join(", ");
-  const whole = { ...groups[0], ...family, name: family.name, max: family.max };
+  const together = { ...groups[0], ...family, name: family.name, max: family.max };
   const can = groups.filter((group) => !group.next?.code).length;
   return h("article", {
     class: "grp fam", tabIndex: 0, "data-row": family.name, "data-testid": "family-row", "data-family": family.name, "data-ready": family.ready, "data-coming": family.coming,
@@ -212,9 +217,9 @@ export function FamilyRowView({ family, groups, slices, children }) {
   },
     h("div", null, h(Why, { name: family.name, class: "n" }), " ", h("span", { class: "r" }, `${plural(groups.length, "offer")}${cost}`)),
     h("div", { class: "num" }, usd(family.hourly_cost), h("span", { class: "dim" }, "/h")),
-    h(Slots, { group: whole, slices: mine }),
-    h("div", { class: "num cap" }, `${mine.length} of ${family.max}`),
-    h("div", { class: "a" }, family.next?.code ? [h(Code, { code: family.next.code }), h("span", { class: "dim" }, withoutName(family.next.why, family.name))]
+    h(Slots, { group: together, slices: mine }),
+    h("div", { class: "num cap" }, `${whole(mine.length)} of ${whole(family.max)}`),
+    h("div", { class: "a" }, family.next?.code ? [h(Code, { code: family.next.code }), h("span", { class: "dim" }, family.next.code === "FROZEN" && family.frozen_by ? `by ${family.frozen_by}` : withoutName(family.next.why, family.name))]
       : [h(Code, { code: null, kind: "fine", label: "can be had" }), h("span", { class: "dim" }, `${can} of ${plural(groups.length, "offer")}${used ? `; there are ${used}` : ""}`)]),
     h("details", { class: "offers" }, h("summary", null, plural(groups.length, "offer")),
       groups.map((group) => h(GroupRowView, { group, label: short(group.name, family.name), slices: slices.get(group.name) ?? [], key: group.name }))),
@@ -224,16 +229,33 @@ export function FamilyRowView({ family, groups, slices, children }) {
 /** The name of an offer inside its family. @param {string} name @param {string} family */
 const short = (name, family) => (name.startsWith(`${family}/`) ? name.slice(family.length + 1) : name);
 
-/** Slices by group. @returns {Map<string, SliceRow[]>} */
+/** @type {{of: SliceRow[] | undefined, found: Map<string, SliceRow[]>}} */
+let grouped = { of: undefined, found: new Map() };
+
+/** Slices by group; the same lists as long as no slice changes. @returns {Map<string, SliceRow[]>} */
 export function slicesByGroup() {
+  const rows = status.value?.slices;
+  if (rows === grouped.of) return grouped.found;
   /** @type {Map<string, SliceRow[]>} */
   const found = new Map();
-  for (const one of status.value?.slices ?? []) {
+  for (const one of rows ?? []) {
     const mine = found.get(one.group);
     if (mine) mine.push(one);
     else found.set(one.group, [one]);
   }
+  grouped = { of: rows, found };
   return found;
+}
+
+/** @type {WeakMap<WindlassEvent, number>} */
+const eventKeys = new WeakMap();
+let lastEventKey = 0;
+
+/** A key that an event keeps, so that its line is moved and not made again. @param {WindlassEvent} one */
+export function eventKey(one) {
+  const known = eventKeys.get(one) ?? (lastEventKey += 1);
+  eventKeys.set(one, known);
+  return known;
 }
 
 /**
@@ -249,20 +271,20 @@ export function EventRow({ one, wide, open, onOpen }) {
   }, h("time", null, wide ? clock(one.at) : timeOfDay(one.at)), h("span", { class: "t" }, one.text), h(Code, { code: one.code }));
 }
 
-/** The words of a question before an order. @param {string} what @param {string} subject */
+/** The question before an order. @param {string} what @param {string} subject */
 function question(what, subject) {
   const known = status.value, slice = known?.slices.find((one) => one.id === subject), group = known?.groups.find((one) => one.name === (slice?.group ?? subject)) ?? known?.families.find((one) => one.name === subject);
   if (what === "drain" && slice && group) {
     const work = slice.tasks ? `${plural(slice.tasks, "task")} ${slice.tasks === 1 ? "runs there and is" : "run there and are"} waited for` : "nothing runs there";
     return `Drain ${subject}? ${work[0].toUpperCase()}${work.slice(1)}; ${group.name} then has ${Math.max(0, group.ready - 1)} of ${group.max ?? 0}.`;
   }
-  if (what === "undrain") return `Take the drain of ${subject} back? It gets work again.`;
-  if (what === "freeze" && group) return `Freeze ${subject}? Nothing of it is launched or released until it is resumed; its ${plural(group.ready, "machine")} ${group.ready === 1 ? "goes" : "go"} on.`;
-  if (what === "resume" && group) return `Resume ${subject}? It is frozen by ${group.frozen_by ?? "an operator"}; then it is launched and released again.`;
+  if (what === "undrain") return `Undrain ${subject}? It takes work again.`;
+  if (what === "freeze" && group) return `Freeze ${subject}? No machine of it is launched or released until it is resumed; its ${plural(group.ready, "machine")} ${group.ready === 1 ? "keeps" : "keep"} running.`;
+  if (what === "resume" && group) return `Resume ${subject}? It is frozen by ${group.frozen_by ?? "an operator"}; after that its machines are launched and released again.`;
   return `${what} ${subject}?`;
 }
 
-const LABELS = /** @type {Record<string, string>} */ ({ drain: "Drain", undrain: "Take the drain back", freeze: "Freeze", resume: "Resume" });
+const LABELS = /** @type {Record<string, string>} */ ({ drain: "Drain", undrain: "Undrain", freeze: "Freeze", resume: "Resume" });
 
 /** A button that gives an order, for operators. @param {{what: string, subject: string, primary?: boolean, disabled?: boolean}} props */
 export function Command({ what, subject, primary, disabled }) {

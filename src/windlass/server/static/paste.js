@@ -1,6 +1,6 @@
-// A way out as the piece of the configuration file that says it.
+// An unblock as the piece of the configuration file to paste.
 
-/** What a configuration file has: what a job needs is changed where the job is submitted. */
+/** The sections of a configuration file; the needs of a job are changed where the job is submitted. */
 const IN_FILE = new Set(["cluster", "groups"]);
 
 /** @typedef {{[key: string]: Tree | string}} Tree */

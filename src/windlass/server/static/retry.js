@@ -1,5 +1,5 @@
-// Loads the page again when a script of it could not be loaded: the network changed, or the server is being restarted.
-// A classic script, so that it runs whatever becomes of the modules.
+// Reloads the page if one of its scripts could not be loaded: the network changed, or the server restarts.
+// A classic script, so that it runs even if the modules fail.
 
 addEventListener("error", (event) => {
   const from = event.target;

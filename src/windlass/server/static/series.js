@@ -1,16 +1,16 @@
-// Documents over time, asked again as passes go by, but not for every one of them.
+// Documents that are requested again after new passes, at a limited rate.
 
 import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
 import { get } from "./api.js";
 import { at } from "./store.js";
 
-/** Milliseconds between two questions for the same document. */
+/** Milliseconds between two requests for the same document. */
 const EVERY = 2000;
 
 /**
- * A document of a path, kept while a newer one is asked for.
+ * A document, kept while a newer one is loaded.
  * @template {keyof import("./types.js").Documents} P
- * @param {P} path @param {Record<string, any>} params @param {number} version asked again when it changes @param {number} [every]
+ * @param {P} path @param {Record<string, any>} params @param {number} version requested again when it changes @param {number} [every]
  * @returns {[import("./types.js").Documents[P] | null, string | null]}
  */
 export function useDocument(path, params, version, every = EVERY) {
@@ -23,7 +23,7 @@ export function useDocument(path, params, version, every = EVERY) {
     const stop = new AbortController(), same = asked.current.key === key;
     const pause = same ? Math.max(0, asked.current.when + every - Date.now()) : 0;
     const timer = setTimeout(async () => {
-      if (same && asked.current.busy) { asked.current.again = true; return; } // a slow server is not asked twice at a time
+      if (same && asked.current.busy) { asked.current.again = true; return; } // one request at a time
       asked.current = { key, when: Date.now(), busy: true, again: false };
       try {
         const found = await get(path, params);

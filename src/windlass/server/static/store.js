@@ -1,4 +1,4 @@
-// What the page knows, as signals: the address, the status that patches are laid over, events, and who we are.
+// The state of the page as signals: the address, the status with patches applied, events, and the user.
 
 import { batch, computed, signal } from "./vendor/signals-core.js";
 import { Problem, call, get } from "./api.js";
@@ -12,15 +12,17 @@ const here = () => ({ path: location.pathname.replace(/(.)\/$/, "$1"), params: n
 export const view = signal(here());
 addEventListener("popstate", () => { view.value = here(); });
 
-/** @param {string} path @param {Record<string, string | null | undefined>} [changes] */
+/** @typedef {Record<string, string | string[] | null | undefined>} Changes */
+
+/** @param {string} path @param {Changes} [changes] */
 export function addressOf(path, changes = {}) {
   const kept = new URLSearchParams();
   const at = view.value.params.get("at");
-  if (path === view.value.path) for (const [name, value] of view.value.params) kept.set(name, value);
+  if (path === view.value.path) for (const [name, value] of view.value.params) kept.append(name, value);
   else if (at) kept.set("at", at);
   for (const [name, value] of Object.entries(changes)) {
-    if (value === null || value === undefined || value === "") kept.delete(name);
-    else kept.set(name, value);
+    kept.delete(name);
+    for (const one of Array.isArray(value) ? value : [value]) if (one !== null && one !== undefined && one !== "") kept.append(name, one);
   }
   const query = kept.toString().replaceAll("+", "%20");
   return query ? `${path}?${query}` : path;
@@ -33,10 +35,10 @@ export function go(address, silently = false) {
   view.value = here();
 }
 
-/** @param {Record<string, string | null | undefined>} changes @param {boolean} [silently] */
+/** @param {Changes} changes @param {boolean} [silently] */
 export const change = (changes, silently = false) => go(addressOf(view.value.path, changes), silently);
 
-/** The instant that the page is about; null: now. */
+/** The time that the page shows; null: now. */
 export const at = computed(() => {
   const asked = Number(view.value.params.get("at"));
   return Number.isFinite(asked) && asked > 0 ? asked : null;
@@ -44,23 +46,24 @@ export const at = computed(() => {
 
 // -- time -------------------------------------------------------------------------------------------------------
 
-/** The server's clock less ours, so that a countdown is right on a machine whose clock is not. */
+/** The server's clock minus ours, so that a countdown is right even if our clock is wrong. */
 let offset = 0;
 export const now = signal(Date.now() / 1000);
 setInterval(() => { now.value = Date.now() / 1000 + offset; }, 1000);
 /** @param {number} server */
 export function clockIs(server) {
   offset = server - Date.now() / 1000;
-  now.value = server;
+  // Everything that counts seconds is drawn again when this changes, so a message alone does not change it.
+  if (Math.abs(server - now.value) >= 1) now.value = server;
 }
 export const instant = computed(() => at.value ?? (status.value && !status.value.leader.alive ? status.value.as_of : now.value));
 
-// -- who ---------------------------------------------------------------------------------------------------------
+// -- the user ---------------------------------------------------------------------------------------------------------
 
 export const me = signal(/** @type {{name: string, role: string} | null} */ (null));
 export const isOperator = computed(() => me.value?.role === "operator");
 
-// -- what is known -------------------------------------------------------------------------------------------------
+// -- status and events -------------------------------------------------------------------------------------------------
 
 export const status = signal(/** @type {Status | null} */ (null));
 export const events = signal(/** @type {WindlassEvent[]} */ ([]));
@@ -88,7 +91,7 @@ const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 const nameOf = (row) => row.name ?? row.id;
 
 /**
- * The status with a patch laid over it.
+ * The status with a patch applied.
  * @param {Status} before @param {{set?: Record<string, any>, gone?: Record<string, string[]>}} patch
  * @returns {Status}
  */
@@ -102,7 +105,7 @@ export function patched(before, patch) {
 }
 
 /**
- * Rows in order with some changed, new or gone. A row that keeps its place is put there; the others are merged in, so nothing is sorted but them.
+ * Rows in order after changes. Rows that keep their position stay; only the others are sorted and merged in.
  * @param {any[]} rows @param {Map<string, any>} changed @param {Set<string>} gone @param {(a: any, b: any) => number} order
  */
 function merged(rows, changed, gone, order) {
@@ -133,7 +136,7 @@ export const KEPT = 300;
 /** @param {{seq: number, at: number, status?: any, events?: WindlassEvent[]}} message */
 export function laidOver(message) {
   const before = status.value;
-  // One with the same number says what time alone has changed: a lease or a back-off that has run out.
+  // A message with the same number is about changes by time alone, such as an expired lease.
   if (!before || message.seq < before.seq) return;
   batch(() => {
     clockIs(message.at);
@@ -142,10 +145,10 @@ export function laidOver(message) {
   });
 }
 
-/** Which load is the newest: an answer of an older one is dropped. */
+/** The number of the newest load; answers of older ones are dropped. */
 let loading = 0;
 
-/** Load the whole status, of now or of the instant in the address; whether it is there now. */
+/** Loads the whole status, of now or of the time in the address; returns whether it succeeded. */
 export async function load() {
   const mine = ++loading, instant = at.value;
   try {
@@ -164,7 +167,7 @@ export async function load() {
   } catch (error) {
     if (mine !== loading) return true;
     if (error instanceof Problem && error.status === 401) { toLogin(); return true; }
-    problem.value = error instanceof Problem ? error.message : "The server does not answer. It is tried again every few seconds.";
+    problem.value = error instanceof Problem ? error.message : "The server does not answer. The page tries again every few seconds.";
     return false;
   }
 }
@@ -186,7 +189,7 @@ export function toast(text) {
   setTimeout(() => { toasts.value = toasts.value.filter((one) => one.id !== id); }, 5000);
 }
 
-/** The question that is asked before an order; null: none. */
+/** The question before an order; null if there is none. */
 export const asked = signal(/** @type {{what: string, subject: string, text: string} | null} */ (null));
 export const outcome = signal(/** @type {{what: string, subject: string, heard: boolean | null, text: string} | null} */ (null));
 

@@ -1,12 +1,12 @@
-// The stream of passes: it is opened once, goes on after the last message it had, and tells when it is broken.
+// The stream of passes: it continues after the last message, and reports when the connection is lost.
 
 import { effect } from "./vendor/signals-core.js";
 import { address, get, Problem } from "./api.js";
 import { at, clockIs, connection, laidOver, load, me, status, toLogin } from "./store.js";
 
-/** A lost connection changes nothing on the page for so long. */
+/** A lost connection is not shown for this many milliseconds. */
 const QUIET = 2000;
-/** Without a connection for so long the page is marked as old. */
+/** After this many milliseconds without a connection the page is marked as stale. */
 const STALE = 30000;
 const LONGEST_PAUSE = 3000;
 
@@ -73,8 +73,8 @@ async function again() {
 }
 
 /**
- * Follow the address: live pages have a stream, pages of the past have none.
- * @param {Promise<boolean> | null} begun a load for the first address that is under way
+ * Follows the address: live pages have a stream, pages of the past have none.
+ * @param {Promise<boolean> | null} begun the load of the first address, which has started already
  */
 export function follow(begun) {
   let first = true;

@@ -1,4 +1,4 @@
-// Runs before the first paint, so that a dark page is never white for a moment.
+// Runs before the first paint, so that a dark page does not flash white.
 "use strict";
 (() => {
   const asked = new URLSearchParams(location.search).get("theme");

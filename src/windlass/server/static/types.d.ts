@@ -139,6 +139,8 @@ export type Status = {
       hourly_cost: number;
       buys: Record<string, number>;
       for: Record<string, number>;
+      for_demands: number;
+      for_tasks: number;
     }[];
   }[];
   decision: {
@@ -274,6 +276,8 @@ export type Why = {
       hourly_cost: number;
       buys: Record<string, number>;
       for: Record<string, number>;
+      for_demands: number;
+      for_tasks: number;
     }[];
     launched: {
       at: number;
@@ -298,6 +302,7 @@ export type Why = {
     price: number | null;
     scales_down: boolean;
     idle_timeout: number | null;
+    release: string[];
     slices: {
       counted: number;
       ready: number;
@@ -484,6 +489,8 @@ export type List = {
       hourly_cost: number;
       buys: Record<string, number>;
       for: Record<string, number>;
+      for_demands: number;
+      for_tasks: number;
     }[];
   } | {
     id: string;

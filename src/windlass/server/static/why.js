@@ -1,14 +1,14 @@
-// The why panel: why a machine, a job or a group is as it is, now or at the instant of the page.
+// The why panel explains the state of a machine, a job or a group, now or at the time of the page.
 
 import { h } from "./vendor/preact.js";
 import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
 import { get } from "./api.js";
-import { clock, colourOf, IN_FLIGHT, lasting, needsText, plural, span, timeOfDay, usd } from "./format.js";
+import { clock, colourOf, IN_FLIGHT, needsText, plural, span, timeOfDay, usd, withoutName, withoutWait } from "./format.js";
 import { paste } from "./paste.js";
 import { Code, Command, CopyCommand, Empty, Failure, Link, Unblock, Why } from "./parts.js";
 import { addressOf, at, change, instant, outcome, seq, view } from "./store.js";
 
-/** Commands that make sense while a machine is in this state. */
+/** The states in which a machine can be drained. */
 const DRAINABLE = new Set([...IN_FLIGHT, "ready"]);
 const RECALLABLE = new Set([...DRAINABLE, "cordoned", "draining"]);
 
@@ -22,7 +22,7 @@ export function WhyPanel({ over }) {
   useEffect(() => {
     if (!name) return undefined;
     const stop = new AbortController();
-    // Equal names are asked again at most once a second, however many passes go by.
+    // The same name is requested at most once a second.
     const wait = answer?.name === name && answer.moment === moment ? 1000 : 0;
     const timer = setTimeout(async () => {
       try {
@@ -39,7 +39,11 @@ export function WhyPanel({ over }) {
     if (!name) return undefined;
     const before = document.activeElement;
     panel.current?.focus();
-    return () => { if (before instanceof HTMLElement && before.isConnected) before.focus(); };
+    return () => {
+      // The focus stays where the user has put it meanwhile, such as in the search.
+      const active = document.activeElement, free = !active || active === document.body || active.closest(".why-panel") !== null;
+      if (free && before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, [name]);
   useEffect(() => { setFailure(null); outcome.value = null; }, [name]);
   if (!name) return null;
@@ -84,7 +88,7 @@ function SliceAnswer({ one }) {
       h("div", { class: "cap" }, h(Why, { name: one.group, class: "link" }), ` · ${one.provider} · ${usd(one.hourly_cost)}/h`),
       h("div", { class: "t", "data-testid": "why-headline" }, `${one.now.why[0]?.toUpperCase() ?? ""}${one.now.why.slice(1)}${one.now.why ? "." : ""}`),
       h("div", { class: "under" }, h(Code, { code: one.now.code, "data-testid": "why-code", "data-code": one.now.code ?? "" }), h("span", { class: "cap" }, `${one.state} since ${clock(one.since)}${until}`)),
-      one.tasks > 0 && h("div", { class: "cap", style: { marginTop: "6px" } }, `${plural(one.tasks, "task")} ${one.tasks === 1 ? "runs" : "run"} there: it is never ended under ${one.tasks === 1 ? "it" : "them"}.`)),
+      one.tasks > 0 && h("div", { class: "cap", style: { marginTop: "6px" } }, `${plural(one.tasks, "task")} ${one.tasks === 1 ? "runs" : "run"} there: the machine is not ended before ${one.tasks === 1 ? "it ends" : "they end"}.`)),
     h("div", { class: "b" }, h("h3", null, "Started for"),
       h("div", null, h(Code, { code: one.started.code }), " ", one.started.why),
       passed.length > 0 && h("div", { class: "cap", style: { marginTop: "6px" } }, `passed over: ${passed.map(([name, reason]) => `${name} (${reason.code})`).join(", ")}`)),
@@ -96,8 +100,8 @@ function SliceAnswer({ one }) {
     h("div", { class: "b" }, h("h3", null, "Who said that it was empty"),
       h("div", { "data-testid": "why-certificate" }, one.certificate
         ? `The workload, at ${timeOfDay(one.certificate.at)} (cordon number ${one.certificate.fence}): nothing ran there.`
-        : lost ? "No one: it was dead, so there was nothing to acknowledge."
-          : gone || one.state === "terminating" ? "It never joined the workload, or was dead: nothing could be acknowledged." : "No one yet: it is not ended before the workload says so.")));
+        : lost ? "No one: it was dead, so no acknowledgement was needed."
+          : gone || one.state === "terminating" ? "It never joined the workload or was dead, so no acknowledgement was needed." : "No one yet: it is not ended before the workload says that it is empty.")));
 }
 
 /** A family of groups: its limits, and each of its offers, the cheapest first. @param {{one: NonNullable<import("./types.js").Why["family"]>}} props */
@@ -118,16 +122,16 @@ function FamilyAnswer({ one }) {
 function DemandAnswer({ one }) {
   const main = one.parts[0], groups = Object.entries(one.groups);
   const each = one.needs.map((bundle) => needsText(bundle.needs)).join(" or ");
-  const headline = main ? `${main.why[0].toUpperCase()}${main.why.slice(1)}.` : "It waits no more: its tasks run, have ended, or were taken back.";
+  const said = withoutWait(main?.why ?? ""), headline = main ? `${said[0]?.toUpperCase() ?? ""}${said.slice(1)}.` : "It no longer waits: its tasks run, have ended, or were cancelled.";
   return h("div", null,
     h("div", { class: "b" },
       h("div", { class: "cap" }, one.waits ? `${plural(one.tasks, "task")} of ${each}, waiting since ${clock(one.since)} (${span(instant.value - one.since)})` : `waited ${span((one.until ?? instant.value) - one.since)} for ${each}`),
       h("div", { class: "t", "data-testid": "why-headline" }, headline),
       main && h("div", { class: "under" }, h(Code, { code: main.code, kind: main.code ? undefined : "fine", label: main.code ?? "placed", "data-testid": "why-code", "data-code": main.code ?? "" })),
       one.parts.slice(1).map((part) => h("div", { key: part.why, class: "cap", style: { marginTop: "6px" } }, `${plural(part.tasks, "task")}: ${part.why}`))),
-    groups.length > 0 && h("div", { class: "b" }, h("h3", null, "What hinders it, group by group"),
+    groups.length > 0 && h("div", { class: "b" }, h("h3", null, "What blocks it, group by group"),
       h("div", { class: "acct", "data-testid": "why-groups" }, groups.map(([name, reason]) => [
-        h("span", { key: `${name}-why` }, h(Why, { name, class: "link" }), " ", h("span", { class: "dim" }, reason.why)),
+        h("span", { key: `${name}-why` }, h(Why, { name, class: "link" }), " ", h("span", { class: "dim" }, withoutName(reason.why, name))),
         h("span", { key: name, "data-testid": "blocker", "data-group": name, "data-code": reason.code }, h(Code, { code: reason.code }))]))),
     groups.length > 0 && h("div", { class: "b" }, h("h3", null, "What would help"),
       h("div", { "data-testid": "why-unblocks" }, one.unblocks.length
@@ -165,7 +169,7 @@ function GroupAnswer({ one }) {
       h("div", { class: "under" }, h(Code, { code, kind: code ? undefined : "fine", label: code ?? "can be had", "data-testid": "why-code", "data-code": code ?? "" }), h("span", { class: "cap" }, one.next?.why ?? one.availability.why))),
     h("div", { class: "b" }, h("h3", null, "Limits"),
       h("div", { class: "acct" }, h("span", null, "at most"), h("span", null, one.max ?? "–"), h("span", null, "at least"), h("span", null, one.min ?? "–"), h("span", null, "spare"), h("span", null, one.spare ?? "–"),
-        h("span", null, "released after"), h("span", null, one.idle_timeout === null ? "other rules" : `${lasting(one.idle_timeout)} idle`))),
+        h("span", null, "released"), h("span", null, one.release.join("; ") || "never"))),
     h("div", { class: "b" }, h("h3", null, "Health"),
       h("div", null, `score ${one.health.toFixed(1)} of 1 after ${plural(one.failures.length, "failure")} lately; ${one.boot_seconds === null ? "boot time not known yet" : `boots in about ${span(one.boot_seconds)}`}`)),
     /** @type {const} */ (["launches", "refusals"]).map((key) => one[key].length > 0 && h("div", { class: "b", key }, h("h3", null, key === "launches" ? "Last launches" : "Last refusals"),

@@ -1,6 +1,4 @@
-"""Checks the end of a run: the faults are over and nothing happens. Everything that can be placed must be, no surplus
-left.
-"""
+"""Checks the end of a run, when the faults are over: everything that can be placed must be, and no surplus is left."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ if TYPE_CHECKING:
 PASSING = frozenset(
     {Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.RATE_LIMITED, Code.INVALID_DEMAND, Code.BACKOFF}
 )
-"""Blockers that end with time, and so have ended."""
+"""Blockers that end with time, and must have ended by now."""
 
 
 def at_the_end(engine: Simulation) -> list[Breach]:
-    """L1, L2 and S8, when nothing happens any more."""
+    """Check L1, L2 and S8 after the run has become quiet."""
     now, found = engine.now(), list[Breach]()
     if not engine.is_quiet(now) or not engine.leaders:
         waits = [demand.id for demand in engine.workload.waiting]

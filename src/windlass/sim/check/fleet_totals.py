@@ -19,14 +19,14 @@ from windlass.core.model.reasons import Code
 
 
 class Idle(NamedTuple):
-    """A ready slice on which nothing runs, as its record has it."""
+    """A ready slice whose record shows no running task."""
 
     since: float
     nodes: tuple[str, ...]
 
 
 class _Bill(NamedTuple):
-    """What a slice costs from an instant on, in whole microseconds."""
+    """The billing start of a slice, in whole microseconds."""
 
     group: str
     price: int
@@ -35,38 +35,38 @@ class _Bill(NamedTuple):
 
 @dataclass
 class FleetTotals:
-    """The records of the slices that a controller remembers, and what follows from them."""
+    """The slice records of a controller, and sums over them."""
 
     life_of: Callable[[str], tuple[float, float] | None] = lambda _: None
-    """When a machine was made and when it ended, if its cloud reports that."""
+    """Returns when a machine was created and when it ended, if its cloud reports that."""
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
     idle: dict[str, Idle] = field(default_factory=dict)
     """Ready slices all of whose nodes are reported idle."""
     unproven: dict[str, Idle] = field(default_factory=dict)
-    """Those of them that were not confirmed yet."""
+    """Those of them that the workload has not confirmed yet."""
     offering: Counter[str] = field(default_factory=Counter)
     """Slices from QUEUED to READY, by group."""
     _before: Mapping[str, SliceRecord] = field(default_factory=dict)
     _differing: TableDiff = NONE
-    """What was new when they were last followed, and from what on."""
+    """The changes of the last update, and the records before it."""
     _billing: dict[str, _Bill] = field(default_factory=dict)
     _billed: Counter[str] = field(default_factory=Counter)
-    """What slices have cost whose time is over, by group."""
+    """The cost of ended slices, by group."""
     billed_seconds: dict[str, float] = field(default_factory=dict)
-    """For how long each slice was billed, as far as that is over."""
+    """The billed time of each slice in closed intervals."""
     _rate: Counter[str] = field(default_factory=Counter)
-    """The prices of the slices that are billed, by group."""
+    """The sum of the prices of billed slices, by group."""
     _clock_step: float = 0.0
     _since: Counter[str] = field(default_factory=Counter)
-    """The same, each times the instant from which on it is billed."""
+    """The sum of price times billing start, by group."""
 
     def follow(
         self, controller_state: ControllerState, differing: TableDiff | None = None, clock_step: float = 0.0
     ) -> Collection[str]:
         """Update the sums to the current state and return the names that are gone.
 
-        ``differing``: the differences, if they are known. ``clock_step``: by how much the clock was set since the last
-        state; that is no time that passed, also for a slice whose bill ends in this pass.
+        ``differing``: the differences, if they are known. ``clock_step``: seconds by which the clock was set since the
+        last state; they are not billed, also for a slice whose bill ends in this pass.
         """
         self._clock_step = clock_step
         before, after = self.slices, controller_state.fleet.slices
@@ -80,12 +80,11 @@ class FleetTotals:
         return gone
 
     def since(self, slices: Mapping[str, SliceRecord]) -> TableDiff:
-        """The differences between these slices and the ones that are followed now."""
+        """Return the differences between these slices and the current ones."""
         return self._differing if slices is self._before else full_diff(slices, self.slices)
 
     def cost(self, at: float) -> dict[str, int]:
-        """What the slices of each group have cost up to an instant, each by its own life: price times the time that it
-        was billed."""
+        """Return the cost of the slices of each group up to a time: price times billed time of each slice."""
         instant, billed, since = round(at * 10**6), self._billed, self._since
         return {group: billed[group] + instant * rate - since[group] for group, rate in self._rate.items()}
 
@@ -104,7 +103,7 @@ class FleetTotals:
             self._bill_in_full(old, instant)
 
     def _bill(self, name: str, record: SliceRecord | None, instant: int) -> None:
-        """A slice has the price at which it was bought for as long as it costs anything."""
+        """Update the sums for one slice. It keeps the price at which it was bought."""
         bill = self._billing.get(name)
         if record is not None and record.billed_since is not None:
             since = round(record.billed_since * 10**6)
@@ -124,9 +123,9 @@ class FleetTotals:
             self.billed_seconds[name] = self.billed_seconds.get(name, 0.0) + billed / 10**6
 
     def _bill_in_full(self, record: SliceRecord, instant: int) -> None:
-        """The cloud reports when a machine started and when it ended: it costs the time in between. What was counted by
-        the controller's clock is replaced by that. One that shows again after it was given up is billed from then on,
-        until its end."""
+        """Replace the billed time of an ended slice by the time between the start and end that its cloud reports. A
+        slice that is listed again after it was given up is billed from then until its end.
+        """
         life = self.life_of(record.id)
         if life is None or not record.seen:
             return
@@ -142,7 +141,7 @@ class FleetTotals:
 
 
 def _idle(record: SliceRecord) -> Idle | None:
-    """The idle clock as the checker counts it, on purpose apart from ``core.model.snapshot.idle_since``."""
+    """Return since when a slice is idle. Independent of ``core.model.snapshot.idle_since`` on purpose."""
     if record.state is not State.READY or not record.nodes or record.busy_nodes:
         return None
     known = [float(node.idle_since) for node in record.nodes if node.idle_since is not None]

@@ -1,8 +1,7 @@
 """The checker verifies the invariants after every step.
 
 It looks at the simulated truth (what the cloud has, what runs), at the state of the controller and at its decisions,
-never at how they were made. A breach is data: which invariant (`spec/invariants.md`), when, and what was seen. Only
-what changed is checked again.
+never at how they were made. A breach is data: which invariant, when, and what was seen. Only changes are checked again.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from .fleet_totals import FleetTotals
 from .lost_slices import GivenUpSlices, unasked
 
 ADOPTION = 120.0
-"""Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
+"""Seconds within which a listed instance must have a record: a pass a minute, and one that failed."""
 PATIENCE = 1.0
 """Seconds that a pass may take, however many calls and observations hang."""
 GRACE = 900.0
-"""Seconds after a limit was lowered in which launches under the old one may still come in."""
+"""Seconds after a limit was lowered in which launches under the old limit may still arrive."""
 REPLAN_EVERY = 5
-"""Of so many plans one is made again: each costs as much as the pass itself."""
+"""One plan in this many is repeated as a check, which costs as much as the pass itself."""
 REPLAN_QUIET = 25
-"""The same for plans of what was planned before, with nothing to do: in a swarm that is five of six."""
+"""The same for plans without changes and actions, which are five of six in a swarm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that must always hold, and did not."""
+    """A violation of an invariant."""
 
     invariant: str
     at: float
@@ -67,16 +66,16 @@ class CheckedStep(NamedTuple):
     before: ControllerState
     after: ControllerState
     made: Pass | None
-    """None: the pass did not end."""
+    """None: the pass did not complete."""
     took: float
     trouble: str
     leads: bool
-    """Whether no newer controller runs: what one remembers that was overtaken counts for nothing."""
+    """Whether no newer controller runs: the state of an outdated controller does not count."""
     clock_is_off: bool
 
 
 class Checker:
-    """Checks every step, and remembers what it needs to compare."""
+    """Checks every step, and keeps what it needs for comparisons."""
 
     def __init__(
         self,
@@ -95,30 +94,31 @@ class Checker:
         """Slices that a user made by hand."""
         self._limits: list[tuple[float, Settings]] = [(now(), settings)]
         self._doubled: set[str] = set()
-        """Slices of which two clouds have had a machine."""
+        """Slices with machines at two clouds."""
         self._interrupted = 0
         self.followed = FleetTotals(self._life_of)
         self._shown: set[str] = set()
-        """Machines that a list shows, and that may have no record."""
+        """Listed machines that may have no record."""
         self._unrecorded: dict[str, float] = {}
         self._plans: Counter[bool] = Counter()
-        """How many were made, by whether they had anything new to plan."""
+        """Number of plans, by whether they had anything new to plan."""
         self._planned: Snapshot | None = None
         self._last: ControllerState | None = None
         self._clock_was_off = False
         self._given_up = GivenUpSlices(clouds, faults=faults)
         self._offset: float | None = None
-        """By how much the clock was off in the last pass that was committed."""
+        """Clock error in the last committed pass."""
         self._tried: float | None = None
-        """The same for a pass that came to no end. Its records may be there all the same."""
+        """Clock error in a pass that did not complete. Its records may have been written."""
 
     def settle_for(self, settings: Settings) -> None:
-        """The settings have changed."""
+        """Note that the settings changed."""
         self._limits.append((self._now(), settings))
 
     def recovered(self, controller_state: ControllerState, whole: int) -> None:
-        """A controller starts: what it read from the journal is what the last one had committed. ``whole``: the number
-        of the last record that was."""
+        """Check that a starting controller read what was last committed. ``whole``: the number of the last committed
+        record.
+        """
         last = self._last
         if controller_state.seq != whole:
             self._breach("S12", f"records up to {whole} were committed, and up to {controller_state.seq} are there")
@@ -131,12 +131,12 @@ class Checker:
             clock_step = 0.0 if self._offset is None else self._tried - self._offset
             self._offset = self._tried
         self._tried = None
-        # With what the last one had written and did not live to know.
+        # Includes entries that were written although the last controller died before it knew.
         self._follow(controller_state, clock_step=clock_step)
         self._last = None
 
-    def look(self, step: CheckedStep) -> bool:
-        """Check a step; whether any slice has changed its state in it."""
+    def check_step(self, step: CheckedStep) -> bool:
+        """Check a step; return whether any slice changed its state in it."""
         before, after = step.before.fleet.slices, step.after.fleet.slices
         differing = changed, gone = NONE if before is after else full_diff(before, after)
         pairs = [(before.get(name), after[name]) for name in changed]
@@ -158,7 +158,7 @@ class Checker:
             found.append(_are_whole(gangs))
         if step.leads:
             complete = step.made is not None and not step.made.fold.unknown
-            self._given_up.look(step.now, complete=complete)
+            self._given_up.record_pass(step.now, complete=complete)
             policy = step.settings.policy
             ended = [(before[name], None) for name in gone]
             changes = [*ended, *((old, new) for old, new in moves if old is not None)]
@@ -191,7 +191,7 @@ class Checker:
     def _follow(
         self, controller_state: ControllerState, differing: TableDiff | None = None, clock_step: float = 0.0
     ) -> None:
-        """Come up to what a controller remembers. What is in no record any more may still be shown."""
+        """Update to the controller's state. Slices without a record may still be listed."""
         self._shown.update(self.followed.follow(controller_state, differing, clock_step))
 
     def _clock_step(self, step: CheckedStep) -> float:
@@ -210,7 +210,7 @@ class Checker:
     # -- the truth ----------------------------------------------------------------------------------------------------
 
     def _work_lives(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
-        """S1: no work ends because of us, and nothing is ended without the certificate of its current fence."""
+        """S1: no work ends because of us, and no slice is ended without the certificate of its current fence."""
         news = self.workload.interrupted[self._interrupted :]
         self._interrupted += len(news)
         for one in news:
@@ -236,7 +236,7 @@ class Checker:
         return ""
 
     def _limits_hold(self, came: Collection[str]) -> Iterator[tuple[str, str]]:
-        """S3: what is there never grows beyond a limit by our doing."""
+        """S3: launches never exceed a limit."""
         bought = [name for name in came if name not in self.unwanted and self._machines_of(name)]
         if not bought:
             return
@@ -252,11 +252,11 @@ class Checker:
         yield from self._ceiling_holds(valid, slices)
 
     def _machines_of(self, slice_id: str) -> list[Machine]:
-        """Machines that live under the tag of a slice."""
+        """Return the live machines with the tag of a slice."""
         return [one for cloud in self.clouds.values() if (one := cloud.living_one(slice_id)) is not None]
 
     def _wanted(self) -> tuple[Counter[str], int]:
-        """What lives and was not made by hand: slices by group, and hosts."""
+        """Count the live machines that the controller launched: slices by group, and hosts."""
         slices: Counter[str] = Counter()
         hosts = 0
         for cloud in self.clouds.values():
@@ -268,7 +268,7 @@ class Checker:
         return slices, hosts
 
     def _ceiling_holds(self, valid: list[Settings], slices: Counter[str]) -> Iterator[tuple[str, str]]:
-        """S3: by the prices that are configured; later prices of the cloud are not covered."""
+        """S3: the cost ceiling by the configured prices; later price changes of the cloud are not covered."""
         ceilings = [one.cluster.max_hourly_cost for one in valid]
         if None in ceilings:
             return
@@ -279,13 +279,13 @@ class Checker:
             yield "S3", f"there are slices for {cost / 1e9:g} $/h, the ceiling is {most / 1e9:g} $/h"
 
     def _valid(self, now: float) -> list[Settings]:
-        """The settings under which what comes in now may have been ordered."""
+        """Return the settings under which machines that arrive now may have been ordered."""
         while len(self._limits) > 1 and self._limits[1][0] < now - GRACE:
             self._limits.pop(0)
         return [settings for _, settings in self._limits]
 
     def _one_of_each(self, came: Collection[str]) -> Iterator[tuple[str, str]]:
-        """S5: one machine for one id. A second one that the cloud made unasked lives until it is listed."""
+        """S5: one machine for one id. A duplicate made by the cloud may live until it is listed."""
         for cloud in self.clouds.values():
             for name, twin in cloud.twins.items():
                 if twin.listed_from < cloud.listed_at:
@@ -299,14 +299,14 @@ class Checker:
     # -- what is remembered -------------------------------------------------------------------------------------------
 
     def _known(self, step: CheckedStep, gone: Collection[str]) -> Iterator[tuple[str, str]]:
-        """S4: what the provider shows has a record, and no record is forgotten before its machine is gone."""
+        """S4: every listed machine has a record, and no record is removed before its machine is gone."""
         now, fleet = step.now, step.after.fleet
         for cloud in self.clouds.values():
             self._shown.update(cloud.shown_lately())
         if self._shown:
             self._shown = {name for name in self._shown if name not in fleet.slices and self._is_shown(name)}
         if step.made is None or step.made.fold.unknown:
-            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # what is not listed cannot be known
+            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # a machine that is not listed cannot be known
         if self._shown or self._unrecorded:
             self._unrecorded = {
                 name: self._unrecorded.get(name, now) if self._was_shown(name) else now for name in sorted(self._shown)
@@ -320,7 +320,7 @@ class Checker:
                 yield "S4", f"{name} was {record.state} and is forgotten without a trace"
 
     def _life_of(self, slice_id: str) -> tuple[float, float] | None:
-        """When a machine was made and when it ended, where its cloud tells a controller that asks."""
+        """Return when a machine was created and ended, where its cloud reports it."""
         return next((life for one in self.clouds.values() if (life := one.reported_life(slice_id)) is not None), None)
 
     def _is_shown(self, slice_id: str) -> bool:
@@ -334,7 +334,7 @@ class Checker:
     def _moves_are_right(
         self, step: CheckedStep, moves: list[tuple[SliceRecord | None, SliceRecord]]
     ) -> Iterator[tuple[str, str]]:
-        """S2, S10, S13: legal, explained, and never a slice that must stay."""
+        """S2, S10, S13: transitions are legal and have a reason, and no protected slice leaves."""
         groups = step.settings.by_name
         for old, new in moves:
             if old is not None and not _in_one_pass(old, new):
@@ -368,10 +368,10 @@ class Checker:
             if (old.state in OFFERING and new.state == State.CORDONED) or drained:
                 yield "S6", f"{new.id} went from {old.state} to {new.state} while unknown: {', '.join(unknown)}"
         if "workload" in unknown and step.made.plan is not None:
-            yield "S6", "a plan was made without a word from the workload"
+            yield "S6", "a plan was made although the workload had not answered"
 
     def _idle_clocks(self, pairs: list[tuple[SliceRecord | None, SliceRecord]]) -> Iterator[tuple[str, str]]:
-        """S9: how long a slice has been idle is what its work says, and only work sets it back."""
+        """S9: idle time matches the tasks that ran, and only work resets it."""
         idle, unproven = self.followed.idle, self.followed.unproven
         for name, one in list(unproven.items()):
             known = [self.workload.idle_since(node) for node in one.nodes]
@@ -381,7 +381,7 @@ class Checker:
             if one.since > latest + 1e-6:
                 yield "S9", f"{name} is idle since {latest:.1f}, and counts from {one.since:.1f}"
             else:
-                del unproven[name]  # nodes become idle again, but never since an earlier time
+                del unproven[name]  # a node becomes idle again, but never from an earlier time on
         for was, record in pairs:
             if was is None or was.state != State.READY or record.id not in idle:
                 continue
@@ -398,7 +398,7 @@ class Checker:
     # -- what was decided ---------------------------------------------------------------------------------------------
 
     def _plan_is_right(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
-        """S8, S11, S13: the laws of a plan; and the same snapshot in any order gives the same plan."""
+        """S8, S11, S13: every plan is valid, and the same snapshot in any order gives the same plan."""
         made = step.made
         if made is None or made.plan is None or made.snapshot is None:
             return
@@ -418,8 +418,7 @@ class Checker:
                 yield "S11", "the same snapshot in another order gives another plan"
 
     def _is_its_turn(self, snapshot: Snapshot, made: Plan) -> bool:
-        """Whether a plan is made again. When only time has passed since the last one, and there is still nothing to
-        do, it is less worth it."""
+        """Whether a plan is repeated as a check; less often when only time has passed and there is nothing to do."""
         last, self._planned = self._planned, snapshot
         new = _does_something(made) or last is None or not _differ_by_time_alone(last, snapshot)
         self._plans[new] += 1
@@ -431,7 +430,7 @@ class Checker:
         return 0 if self._last is None else sum(account.total for account in self._last.account.values())
 
     def _accounts_add_up(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
-        """S14: the sum over the accounts of a group is the sum of its slices' lifetimes times their price."""
+        """S14: the accounts of a group add up to the lifetimes of its slices times their prices."""
         instant, wanted = round(step.after.at * 10**6), self.followed.cost(step.after.at)
         accounts = step.after.account
         if any(account.upto != instant for account in accounts.values()):
@@ -446,7 +445,7 @@ class Checker:
 
 
 def _are_whole(gangs: Iterable[tuple[Job, int]]) -> Iterator[tuple[str, str]]:
-    """S7: a gang runs whole or not at all."""
+    """S7: a gang runs completely or not at all."""
     for job, count in gangs:
         if count not in (0, job.demand.count):
             yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
@@ -470,7 +469,7 @@ _WITHIN: dict[State, frozenset[State]] = {}
 
 
 def _in_one_pass(old: SliceRecord, new: SliceRecord) -> bool:
-    """Whether legal edges lead from one state to the other without an end that was not acknowledged."""
+    """Whether legal transitions lead from one state to the other without an unacknowledged end."""
     if new.state == State.TERMINATING and old.state in (State.READY, *RECALLABLE):
         return new.dead or (old.state in RECALLABLE and new.certified)
     if old.state not in _WITHIN:

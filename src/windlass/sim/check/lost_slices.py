@@ -1,7 +1,6 @@
-"""Checks slices that a controller gives up, and what it has bought, against the machines that the clouds really have.
-
-Everything is measured by the true time and the clouds' own memory, never by what the controller has recorded: its clock
-may be off, and its records are what is checked.
+"""Compares slices that a controller gives up, and its launches, with the machines of the simulated clouds. Everything
+is measured by the true time and the clouds' own data, never by the controller's records, which are what is checked: its
+clock may be off.
 """
 
 from __future__ import annotations
@@ -17,37 +16,38 @@ from windlass.sim.cloud.provider import SimulatedProvider
 from .fleet_totals import FleetTotals
 
 MARGIN = 1.0
-"""Seconds by which a clock may be early: instants are compared with floats."""
+"""Tolerance in seconds for comparisons of float times."""
 LATE_LISTS = 330.0
-"""Seconds for which a machine may be billed after its end, or before it was made, while lists lag, calls hang and
-launches are asked again; without faults, an evaluation interval."""
+"""Seconds for which a machine may be billed after its end, or before its creation, while lists lag, calls hang and
+launches are retried; without faults, an evaluation interval.
+"""
 WATCHED = 60.0
-"""Seconds between two complete looks; while there is none for longer, no end is seen."""
+"""Seconds between two complete observations; in longer gaps no end is seen."""
 
 Moves = Iterable[tuple[SliceRecord | None, SliceRecord]]
 
 
 class GivenUpSlices:
-    """Follows for how long slices were really missing or unwell, and for how long no controller looked."""
+    """Measures for how long slices were really missing or unhealthy, and for how long no controller observed."""
 
     def __init__(self, clouds: Mapping[str, SimulatedProvider], *, faults: bool) -> None:
         self._clouds, self._faults = clouds, faults
         self._absent: dict[str, float] = {}
         self._unwell: dict[str, float] = {}
-        """Slices that are missing or unwell by their records, and since when by the true time."""
-        self._looked_at: float | None = None
+        """Slices that are missing or unhealthy by their records, with the true start time."""
+        self._observed_at: float | None = None
         self._unwatched = 0.0
-        """Seconds in which no controller saw every list."""
+        """Seconds without a complete observation."""
 
-    def look(self, now: float, *, complete: bool) -> None:
-        """Take note of a pass."""
+    def record_pass(self, now: float, *, complete: bool) -> None:
+        """Record a pass."""
         if complete:
-            if self._looked_at is not None and self._faults:  # without faults every change is an event, and is seen
-                self._unwatched += max(0.0, now - self._looked_at - WATCHED)
-            self._looked_at = now
+            if self._observed_at is not None and self._faults:  # without faults every change is an event, and is seen
+                self._unwatched += max(0.0, now - self._observed_at - WATCHED)
+            self._observed_at = now
 
     def follow(self, now: float, pairs: Moves, gone: Collection[str]) -> None:
-        """Take note of records that have changed."""
+        """Record changed slice records."""
         for _, record in pairs:
             for since, table in ((record.absent_since, self._absent), (record.unwell_since, self._unwell)):
                 if since is None:
@@ -61,8 +61,9 @@ class GivenUpSlices:
     def given_up(
         self, now: float, clock: float, moves: Iterable[tuple[SliceRecord, SliceRecord | None]], policy: Policy
     ) -> Iterator[tuple[str, str]]:
-        """S4: no slice whose machine lives is given up before it was missing for so long; S5: none counts as never
-        bought whose machine is there. A record that is forgotten has no new one."""
+        """S4: no slice with a live machine is given up before it was missing for the full time limit. S5: no slice
+        whose machine exists counts as never bought. A removed record has no new one.
+        """
         for old, new in moves:
             machines = [one for cloud in self._clouds.values() if (one := cloud.living_one(old.id)) is not None]
             if not machines:
@@ -70,7 +71,7 @@ class GivenUpSlices:
             missing = now - self._absent.get(old.id, now)
             lost = old.absent_since is not None and (new is None or (new.state is State.LOST and not new.dead_hosts))
             stays = all(machine.ending_since is None for machine in machines)
-            # While the workload shows its hosts well, the list may be wrong.
+            # While the workload shows its hosts as healthy, the list may be wrong.
             shown = new is not None and any(node.healthy for node in new.nodes)
             if lost and stays and missing < (policy.unhealthy_timeout if shown else policy.vanish_timeout) - MARGIN:
                 yield "S4", f"{old.id} was given up as gone after {missing:.1f} s; its machine lives"
@@ -79,7 +80,7 @@ class GivenUpSlices:
                 yield "S5", f"{old.id} counts as refused, and its machine was made"
 
     def replaced(self, now: float, pairs: Moves, policy: Policy) -> Iterator[tuple[str, str]]:
-        """L3: nothing is replaced as unhealthy before it was unwell for so long."""
+        """L3: no slice is replaced as unhealthy before it was unhealthy for the full time limit."""
         for old, new in pairs:
             if old is None or old.leaving is not None or new.leaving is None or new.leaving.code != Code.UNHEALTHY:
                 continue
@@ -90,9 +91,12 @@ class GivenUpSlices:
     def lives_are_billed(
         self, gone: Collection[str], totals: FleetTotals, interval: float, made_by_hand: Collection[str]
     ) -> Iterator[tuple[str, str]]:
-        """S14: a slice was billed for as long as its machine lived, by the cloud's own memory. A machine that was
-        made by hand is billed from the first list that shows it, so it may have lived longer."""
-        slack = (LATE_LISTS if self._faults else MARGIN) + interval + self._unwatched
+        """S14: a slice was billed for the lifetime of its machine, by the cloud's own data. An end that no controller
+        sees is billed too late, never too early. A machine that a user created is billed from the first list that shows
+        it, so it may have lived longer.
+        """
+        late = (LATE_LISTS if self._faults else MARGIN) + interval
+        slack = late + self._unwatched
         for name in gone:
             lives = [
                 cloud.history[name].at - cloud.made[name]
@@ -101,7 +105,7 @@ class GivenUpSlices:
             ]
             billed = totals.billed_seconds.get(name, 0.0)
             error = billed - sum(lives)
-            if lives and (error > slack or (error < -slack and name not in made_by_hand)):
+            if lives and (error > slack or (error < -late and name not in made_by_hand)):
                 yield "S14", f"{name} was billed for {billed:.1f} s, its machine lived {sum(lives):.1f} s"
             elif not lives and billed > slack and not any(name in cloud.made for cloud in self._clouds.values()):
                 yield "S14", f"{name} was billed for {billed:.1f} s, and no machine was made for it"
@@ -110,7 +114,7 @@ class GivenUpSlices:
 def unasked(
     came: Collection[str], known: Iterable[Collection[str]], made_by_hand: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """S5: every machine that was bought was bought under the id of a record: a launch is asked again with its id."""
+    """S5: every machine was bought under the id of a record: a launch is retried with the same id."""
     for name in came:
         if name not in made_by_hand and not any(name in names for names in known):
             yield "S5", f"{name} was bought, and no record asks for it"

@@ -1,1 +1,1 @@
-"""The simulated cloud sells machines that do not exist, with boot times, stock and faults."""
+"""The simulated cloud launches simulated machines, with boot times, stock and faults."""

@@ -1,4 +1,4 @@
-"""Simulated machines: what a kind costs and how it boots, and the life of one machine.
+"""Simulated machines: the price and boot time of a kind, and the life of one machine.
 
 The future of a machine (when it is up, when each host joins, when it is preempted) is computed when it is launched,
 from its order, the seed and the faults. Only a terminate, a preemption or a manual change alters it later.
@@ -17,36 +17,36 @@ from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
 from windlass.sim.faults.catalogue import Fault, FaultKind, FaultSet
 
 EndedBy = Literal["terminate", "preemption", "hand", "twin"]
-"""A twin is the younger of two machines under one tag, ended by its provider."""
+"""How a machine can end. A twin is the younger of two machines under one tag; its provider ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineKind:
-    """What a simulated cloud sells."""
+    """A kind of machine that a simulated cloud offers."""
 
     offering: Offering
     boot: float = 60.0
-    """Median seconds from the order until it is up."""
+    """Median seconds from the launch until it is up."""
     join: float = 20.0
     """Median seconds from up until its hosts have joined the workload."""
     spread: float = 0.0
-    """Of both, as the sigma of a log-normal; 0: always the median."""
+    """Spread of both, as the sigma of a log-normal; 0: always the median."""
     boots: tuple[float, ...] = ()
-    """Boot times that were seen: each machine takes one of them by chance, in place of ``boot``."""
+    """Observed boot times: each machine gets a random one of them instead of ``boot``."""
     stock: Mapping[str, int] | None = None
-    """Machines by zone that can be had at once; None: as many as wanted."""
+    """Available machines by zone; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveHost:
-    """A host that has joined, as a workload's agent there would report it."""
+    """A host that has joined, as its workload agent would report it."""
 
     id: str
     slice_id: str
     group: str
     labels: Mapping[str, str]
     present: Amounts | None = None
-    """What it really has; None: what was ordered."""
+    """Its real resources; None: as ordered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,26 @@ class Machine:
     joins: tuple[float, ...]
     """When each host joins; never is infinity."""
     present: Amounts | None
-    """What its hosts really have; None: what was ordered."""
+    """The real resources of its hosts; None: as ordered."""
     listed_from: float
     kind: str = ""
-    """The name of what was sold."""
+    """The name of the offering."""
     shown_hosts: int = 0
-    """How many hosts there are, and the list shows: one that was never made does neither."""
+    """Number of hosts that exist and are listed; a host that was never created is not counted."""
     away: tuple[float, float] = (inf, inf)
     """While it restarts, none of its hosts is in the workload."""
     taken: float = inf
     notice: float = 0.0
     ending_since: float | None = None
     gone: float = inf
-    """When an end that was asked for is done."""
+    """When a requested end completes."""
     listed_until: float = inf
     reports_times: bool = False
-    """Whether its cloud reports when it was made."""
+    """Whether its cloud reports its creation time."""
 
     @property
     def end(self) -> Ending | None:
-        """When and by whom it ends, as things stand."""
+        """When and why it ends, according to its current future."""
         first = min(self.taken, self.gone)
         if first == inf:
             return None
@@ -128,7 +128,7 @@ class Machine:
         ]
 
     def instants(self) -> tuple[float, ...]:
-        """Every instant at which something about it changes."""
+        """Return every time at which it changes."""
         warned = self.taken - self.notice
         return (
             self.up,
@@ -145,7 +145,7 @@ class Machine:
 def made(
     order: LaunchOrder, kind: MachineKind, zone: str, now: float, fault_set: FaultSet, *, ours: bool = True
 ) -> Machine:
-    """A machine with its future."""
+    """Return a new machine with its future."""
     chance, name, group = fault_set.chance, order.slice_id, order.group
 
     def met(what: FaultKind) -> Fault | None:
@@ -188,7 +188,7 @@ def made(
 
 
 def _present(order: LaunchOrder, *, bare: bool, halved: bool) -> Amounts | None:
-    """What the hosts of a machine really have, if that is not what was ordered."""
+    """Return the real resources of a machine's hosts, if they differ from the order."""
     if bare and any(name in ACCELERATORS for name, _ in order.resources):
         return tuple(pair for pair in order.resources if pair[0] not in ACCELERATORS)
     if halved:

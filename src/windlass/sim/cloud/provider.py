@@ -1,8 +1,8 @@
 """The simulated cloud keeps the contract of a provider and injects the faults of a real one.
 
 It never sleeps. The state at any time follows from the given clock: a machine's future is computed when it is launched
-and put on an agenda, and ``step`` processes what is due. A call costs by what changed, and unchanged items are returned
-as the same objects.
+and put on an agenda, and ``step`` processes what is due. The cost of a call grows with the changes, and unchanged items
+are returned as the same objects.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from windlass.sim.random_source import RandomSource
 from .machines import Ending, LiveHost, Machine, MachineKind, made
 
 PAGE_CYCLE = 60.0
-"""A lost page comes back within so many seconds, and is then there for the rest of them."""
+"""Period in seconds: a lost page is missing at the start of a period and back for the rest of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Ended:
 
 
 class SimulatedProvider:
-    """Sells simulated machines."""
+    """A provider of simulated machines."""
 
     def __init__(
         self,
@@ -63,10 +63,11 @@ class SimulatedProvider:
         confirms_ends: bool = True,
         reports_times: bool = False,
     ) -> None:
-        """``quota``: slices that the account may have at once. A group orders the kind of its own name, or the one in
-        its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults.
-        Without ``confirms_ends`` it does not report which slices have ended, as many clouds do not. With
-        ``reports_times`` it reports when each of its machines was made and when it ended."""
+        """``quota``: slices that the account may have at once. A group launches the kind with its own name, or with the
+        name in its setting ``offering``, in the zone of its setting ``zone``, or where there is stock. ``struck``
+        counts the applied faults. Without ``confirms_ends`` it does not report which slices have ended, as many clouds
+        do not. With ``reports_times`` it reports when each of its machines was created and when it ended.
+        """
         self._kinds = {kind.offering.name: kind for kind in kinds}
         self._now = now
         self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
@@ -76,9 +77,9 @@ class SimulatedProvider:
         self._machines: dict[str, Machine] = {}
         self._agenda: list[tuple[float, str]] = []
         self._alive: Counter[tuple[str, str]] = Counter()
-        """Living machines by kind and zone."""
+        """Live machines by kind and zone."""
         self._counted: set[str] = set()
-        """Machines that are in these counts."""
+        """Machines that are included in these counts."""
         self._living: dict[str, Machine] | None = None
         self._held = 0
         self._epoch = 0
@@ -86,7 +87,7 @@ class SimulatedProvider:
         self._shown: dict[str, Instance] = {}
         self._joined: dict[str, list[LiveHost]] = {}
         self._shown_in_order = self._joined_in_order = True
-        """Whether both are by name: what goes or changes leaves the others where they are."""
+        """Whether both are sorted by name, so that a change does not move the others."""
         self._whole_list: tuple[Instance, ...] | None = ()
         self._hosts: tuple[LiveHost, ...] | None = ()
         self._last_list: tuple[Instance, ...] = ()
@@ -98,25 +99,25 @@ class SimulatedProvider:
         self.twins: dict[str, Machine] = {}
         """Second machines under the tag of a first."""
         self.listed_at = -inf
-        """When a list was had last."""
+        """Time of the last list."""
         self.living_slices: Counter[str] = Counter()
-        """How many machines with our tag are alive, by group."""
+        """Number of live machines with our tag, by group."""
         self.living_hosts = 0
         self.history: dict[str, Ending] = {}
-        """How each machine that is gone came to its end."""
+        """How each ended machine ended."""
         self.made: dict[str, float] = {}
-        """When each machine with our tag was made, ended ones included."""
+        """When each machine with our tag was created, ended ones included."""
         self.on_change: Callable[[str, int], None] = lambda _call, _epoch: None
-        """Gets each launch and each terminate that arrives, with its epoch."""
+        """Called with each launch and terminate call that arrives, with its epoch."""
 
     def sell(self, kinds: Iterable[MachineKind]) -> None:
-        """From now on it sells these kinds; machines that are there stay."""
+        """Replace the offered kinds; existing machines stay."""
         self._kinds = {kind.offering.name: kind for kind in kinds}
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def bind(self, cluster: ClusterIdentity) -> None:
-        """Nothing to do: a simulated account has one cluster."""
+        """Does nothing: a simulated account has one cluster."""
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         self.on_change(f"the launch of {order.slice_id}", epoch)
@@ -124,7 +125,7 @@ class SimulatedProvider:
         self.step()
         kind, name, group = self._kind(order), order.slice_id, order.group
         if name in self._machines or name in self.history:
-            return  # an id buys once, ever: also when what it bought is gone already
+            return  # an id launches only once, even after its machine has ended
         if fault := self._met("throttled", name, group=group):
             raise Throttled(f"too many calls; again in {fault.seconds:g} s", fault.seconds)
         zone = self._zone(order, kind)
@@ -195,12 +196,12 @@ class SimulatedProvider:
         return tuple(kind.offering for _, kind in sorted(self._kinds.items()))
 
     async def close(self) -> None:
-        """Nothing is open; machines live on."""
+        """Does nothing: no resource is open, and machines keep running."""
 
     # -- the world --------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Make happen what is due by now: ended machines go into the history, and out of the list when it notices."""
+        """Process everything that is due: ended machines move to the history, and leave the list when it is updated."""
         now = self._now()
         while self._agenda and self._agenda[0][0] <= now:
             machine = self._machines.get(heappop(self._agenda)[1])
@@ -208,15 +209,16 @@ class SimulatedProvider:
                 self._look_at(machine, now)
 
     def next_event(self) -> float | None:
-        """The next instant at which something changes without input; None: never again."""
+        """Return the next time at which something changes without input; None: never."""
         self.step()
         while self._agenda and (self._agenda[0][1] not in self._machines or not self._is_due()):
             heappop(self._agenda)
         return self._agenda[0][0] if self._agenda else None
 
     def live_hosts(self) -> Sequence[LiveHost]:
-        """Every host that has joined and is alive: the truth, whatever the list says. The same object while nothing
-        about it has changed."""
+        """Return every live host that has joined: the truth, independent of the list. The same object while nothing
+        changes.
+        """
         self.step()
         if self._hosts is None:
             self._joined = self._joined if self._joined_in_order else dict(sorted(self._joined.items()))
@@ -224,7 +226,7 @@ class SimulatedProvider:
         return self._hosts
 
     def hosts_changed_lately(self) -> Sequence[str]:
-        """The slices, by name, whose hosts have joined or left since this was last asked."""
+        """Return the names of slices whose hosts have joined or left since the last call."""
         if self._agenda and self._agenda[0][0] <= self._now():
             self.step()
         if not self._rehosted:
@@ -233,7 +235,7 @@ class SimulatedProvider:
         return lately
 
     def hosts_of(self, slice_id: str) -> Sequence[LiveHost]:
-        """The hosts of one slice that have joined and are alive."""
+        """Return the live hosts of one slice that have joined."""
         return self._joined.get(slice_id, ())
 
     def living(self) -> dict[str, Machine]:
@@ -247,46 +249,46 @@ class SimulatedProvider:
         return self._living
 
     def living_one(self, slice_id: str) -> Machine | None:
-        """One of them; None: it is not alive, or not ours."""
+        """Return one live machine; None: it is not alive, or not ours."""
         machine = self._machines.get(slice_id) if slice_id in self._counted else None
         return machine if machine is not None and machine.ours else None
 
     def is_listed(self, slice_id: str) -> bool:
-        """Whether a list that is neither stale nor short shows it now."""
+        """Whether a complete and current list shows it now."""
         return slice_id in self._shown
 
     def was_shown(self, slice_id: str) -> bool:
-        """Whether the last list that was handed out showed it; one that was stale or short may not have."""
+        """Whether the last returned list showed it; a stale or incomplete one may not."""
         return any(one.slice_id == slice_id for one in self._handed_out)
 
     def reported_life(self, slice_id: str) -> tuple[float, float] | None:
-        """When a machine was made and when it ended, if it reports that."""
+        """Return when a machine was created and when it ended, if the cloud reports that."""
         if not (self._confirms_ends and self.reports_times) or slice_id in self._machines:
             return None
         end, made = self.history.get(slice_id), self.made.get(slice_id)
         return None if end is None or made is None else (made, end.at)
 
     def ended_lately(self) -> Sequence[Ended]:
-        """The terminate calls that were carried out since the last call of this method."""
+        """Return the terminate calls that were carried out since the last call."""
         lately, self._ending = self._ending, []
         return lately
 
     def came_lately(self) -> Sequence[str]:
-        """The machines with our tag that were made since this was last asked."""
+        """Return the machines with our tag that were created since the last call."""
         lately, self._came = self._came, []
         return lately
 
     def shown_lately(self) -> Sequence[str]:
-        """The machines that a list shows for the first time since this was last asked."""
+        """Return the machines that a list showed for the first time since the last call."""
         lately, self._showed = self._showed, []
         return lately
 
     def calm(self) -> None:
-        """No more faults from now on; what they have done to machines stays."""
+        """Stop all faults; their effects on machines stay."""
         self._fault_set = FaultSet.of((), self._fault_set.chance, self._fault_set.struck)
 
     def preempt(self, slice_id: str, notice: float = 0.0) -> None:
-        """The cloud takes a machine back, so many seconds from now."""
+        """Preempt a machine after a delay in seconds."""
         machine = self._machines[slice_id]
         machine.notice, machine.taken = notice, min(machine.taken, self._now() + notice)
         self._changed(machine)
@@ -297,8 +299,7 @@ class SimulatedProvider:
                 self.preempt(slice_id, notice)
 
     def restock(self, zone: str, machines: int) -> None:
-        """From now on so many machines of each kind with a stock can be had in a zone; of what is there beyond that,
-        the cloud takes back some by chance."""
+        """Set the stock of a zone for each kind that has one; random machines beyond it are preempted."""
         for name, kind in self._kinds.items():
             if kind.stock is None or zone not in kind.stock:
                 continue
@@ -310,24 +311,24 @@ class SimulatedProvider:
                 self.preempt(one)
 
     def delete_by_hand(self, slice_id: str) -> None:
-        """A user ends a machine in the cloud's console."""
+        """End a machine as a user does in the cloud's console."""
         self._uncount(self._machines.pop(slice_id))
         self._hide(slice_id)
         self.history[slice_id] = Ending(self._now(), "hand")
 
     def create_by_hand(self, order: LaunchOrder, *, tagged: bool) -> None:
-        """A user makes a machine in the cloud's console, with our tag or without."""
+        """Create a machine as a user does in the cloud's console, with our tag or without."""
         kind = self._kind(order)
         self._add(made(order, kind, self._zone(order, kind), self._now(), self._fault_set, ours=tagged))
 
     def set_price(self, offering: str, price: int | None) -> None:
-        """For machines that are bought from now on."""
+        """Set the price of machines that are launched from now on."""
         kind = self._kinds[offering]
         self._kinds[offering] = replace(kind, offering=replace(kind.offering, price=price))
 
     @property
     def kinds(self) -> dict[str, MachineKind]:
-        """What it sells, by name."""
+        """The offered kinds, by name."""
         return self._kinds
 
     # -- keeping what shows -----------------------------------------------------------------------------------------
@@ -351,26 +352,26 @@ class SimulatedProvider:
                 self._count(machine, -1)
 
     def _count(self, machine: Machine, more: int) -> None:
-        """One more or less of ours is alive."""
+        """Count one more or one fewer of our live machines."""
         self._living = None
         self._held += more
         self.living_slices[machine.order.group] += more
         self.living_hosts += more * machine.shown_hosts
 
     def _changed(self, machine: Machine) -> None:
-        """Its future has changed, and perhaps its present."""
+        """Update the agenda and the list after its future has changed."""
         now, name = self._now(), machine.order.slice_id
         for at in {at for at in machine.instants() if now < at < inf}:
             heappush(self._agenda, (at, name))
         self._look_at(machine, now)
 
     def _is_due(self) -> bool:
-        """Whether the first of the agenda still stands: what was put off or never comes has left its old date there."""
+        """Whether the first entry of the agenda is current: postponed and cancelled changes leave old entries."""
         at, name = self._agenda[0]
         return at in self._machines[name].instants()
 
     def _look_at(self, machine: Machine, now: float) -> None:
-        """Show a machine as it is now."""
+        """Update the list entry of a machine."""
         name, end = machine.order.slice_id, machine.end
         if end is not None and end.at <= now:
             if name not in self.history:
@@ -412,11 +413,11 @@ class SimulatedProvider:
 
     def _see(self, epoch: int) -> None:
         if epoch < self._epoch:
-            raise StaleEpoch(f"a controller with epoch {self._epoch} has taken over; this one has epoch {epoch}")
+            raise StaleEpoch.of(epoch, self._epoch)
         self._epoch = epoch
 
     def _met(self, kind: FaultKind, name: str, *, group: str = "", zone: str = "") -> Fault | None:
-        """Whether a fault strikes on this occasion: the n-th call about this name."""
+        """Return the fault for the n-th call about this name, if any."""
         if kind not in self._fault_set.by_kind:
             return None
         number = self._occasion[kind, name] = self._occasion.get((kind, name), 0) + 1
@@ -428,8 +429,9 @@ class SimulatedProvider:
         return lost is not None and into < lost.seconds
 
     def _end_twins(self) -> None:
-        """A tag stands for one machine. Only the provider can distinguish two of them, for the slice's id is all that a
-        controller has: so it is the provider who ends the younger, as soon as it sees it."""
+        """End the younger of two machines under one tag as soon as it is listed. Only the provider can tell them apart,
+        because a controller has only the slice's id.
+        """
         if not self.twins:
             return
         now = self._now()
@@ -448,7 +450,7 @@ class SimulatedProvider:
         return kind
 
     def _zone(self, order: LaunchOrder, kind: MachineKind) -> str:
-        """The zone of the order, or the first with stock; ``InsufficientCapacity`` when there is none."""
+        """Return the zone of the order, or the first with stock; raise ``InsufficientCapacity`` when there is none."""
         asked = order.settings.get("zone")
         zones = kind.offering.zones or ("",)
         if asked is not None and asked not in zones:

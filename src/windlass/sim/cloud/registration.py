@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from windlass.core.model.snapshot import Group
-from windlass.offers import read_catalogue
+from windlass.offers import in_region, read_catalogue
 from windlass.providers.protocol import Offering, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.setting_types import Duration, Section, Setting, Whole
@@ -19,7 +19,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
     from .provider import SimulatedProvider
 
     class ConfiguredCloud(SimulatedProvider):
-        """A simulated cloud that sells a machine kind for every configured group."""
+        """A simulated cloud that offers a kind of machine for every configured group."""
 
         def regroup(self, groups: Iterable[Group]) -> None:
             self.sell(
@@ -42,5 +42,5 @@ SIMULATED: Final = ProviderType(
     ),
     build=_build,
     runs=frozenset({"simulated"}),
-    sells=lambda _settings: read_catalogue(),
+    sells=lambda _settings: in_region(read_catalogue()),
 )

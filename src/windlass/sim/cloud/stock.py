@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from windlass.scenario.reader import plainly
 from windlass.sim.csv_files import csv_rows
 
 from .machines import MachineKind
@@ -22,12 +23,12 @@ COLUMNS = ("zone", "start_s", "length_s", "available")
 
 
 class StockError(ValueError):
-    """The file has no such recordings; the text names what is wrong."""
+    """The file has no such recordings; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class StockRecording:
-    """How many machines could be had in a zone, from each start on."""
+    """The number of available machines in a zone, from each start on."""
 
     zone: str
     starts: tuple[float, ...]
@@ -37,18 +38,20 @@ class StockRecording:
     """Seconds until it repeats."""
 
     def at(self, seconds: float) -> int:
-        """Machines that can be had so many seconds after the beginning."""
+        """Return the available machines at a time, in seconds from the start."""
         return self.available[bisect_right(self.starts, seconds % self.span) - 1]
 
     def next_change(self, seconds: float) -> float:
-        """The first instant after this one at which a stretch begins."""
+        """Return the next time at which an interval begins."""
         round_began = seconds - seconds % self.span
         index = bisect_right(self.starts, seconds - round_began)
         return round_began + (self.starts[index] if index < len(self.starts) else self.span)
 
 
 def stocked(kind: MachineKind, recordings: Iterable[StockRecording], zone: str | None = None) -> MachineKind:
-    """A kind as it is sold in a zone, or wherever there is stock; what can be preempted, where there are recordings."""
+    """Return a kind with its zones: the group's zone or all of them; a preemptible kind has the zones of the
+    recordings.
+    """
     if not kind.offering.preemptible or not (stock := {one.zone: one.at(0) for one in recordings}):
         return kind if zone is None else replace(kind, offering=replace(kind.offering, zones=(zone,)))
     if zone is not None and zone not in stock:
@@ -61,11 +64,15 @@ def stocked(kind: MachineKind, recordings: Iterable[StockRecording], zone: str |
 
 
 def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[StockRecording, ...]:
-    """The recordings of a file (``.csv`` or ``.csv.gz``), one a zone; of those rows whose columns have these values."""
+    """Return the recordings of a file (``.csv`` or ``.csv.gz``), one per zone, from the rows whose columns have these
+    values.
+    """
     reader = csv_rows(file, StockError)
     names, only = tuple(reader.fieldnames or ()), dict(only or {})
     if missing := [name for name in (*COLUMNS, *only) if name not in names]:
-        raise StockError(f"{file}: has no column {', '.join(missing)}; it has {', '.join(names) or 'none'}")
+        raise StockError(
+            f"{file}: has no column {', '.join(missing)}; it has {plainly(', '.join(names))[:200] or 'none'}"
+        )
     apart = [name for name in names if name not in COLUMNS[1:]]
     rows: dict[tuple[str, ...], list[tuple[float, float, int]]] = {}
     for row in reader:
@@ -86,7 +93,7 @@ def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[
 
 
 def _one_a_zone(file: Path, apart: list[str], found: list[tuple[str, ...]]) -> None:
-    """A zone has one stock: where a file has several for it, a column must distinguish them."""
+    """Check that each zone has one recording: where a file has several, a column must select one."""
     by_zone: dict[str, list[tuple[str, ...]]] = {}
     for one in found:
         by_zone.setdefault(one[apart.index("zone")], []).append(one)

@@ -1,1 +1,1 @@
-"""Faults lists what can go wrong in a simulation, presets of it, and where it strikes."""
+"""Faults: the catalogue of faults of a simulation, presets, and the points where controllers crash."""

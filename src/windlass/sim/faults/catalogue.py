@@ -28,31 +28,31 @@ FaultKind = Literal[
     # list
     "list-fails",  # raises
     "list-hangs",  # never answers
-    "list-stale",  # what it said last, once more
-    "page-lost",  # some machines are not listed for ``seconds`` at a time
+    "list-stale",  # returns its last answer again
+    "page-lost",  # some machines are missing for ``seconds`` at a time
     "new-missing",  # a new machine is not listed for ``seconds``
     "ended-shown",  # an ended machine is listed as ending for ``seconds`` more
     # boot
     "boot-never",  # stays pending
-    "boot-slow",  # takes ten times as long
+    "boot-slow",  # takes ten times as long to boot
     "never-joins",  # up, but no host joins the workload
     "host-missing",  # one host does not join
     "no-accelerator",  # joins without its accelerators
     "joins-twice",  # a host shows twice in the workload
-    "restarts",  # is away for ``seconds``, and back under the same id without its work
+    "restarts",  # missing for ``seconds``, then back under the same id without its work
     # run
-    "preempted",  # taken after ``seconds`` of running on average, announced ``notice`` seconds before
-    "zone-preempted",  # everything that can be preempted in a zone, at once (hourly)
-    "heartbeat-lost",  # a node does not show for ``seconds``; its work goes on
-    "unwell",  # a node shows as unhealthy for ``seconds``; its work goes on
+    "preempted",  # preempted after ``seconds`` of running on average, announced ``notice`` seconds before
+    "zone-preempted",  # all preemptible machines of a zone at once (hourly)
+    "heartbeat-lost",  # a node is invisible for ``seconds``; its work goes on
+    "unwell",  # a node is reported as unhealthy for ``seconds``; its work goes on
     "slow-node",  # work takes five times as long there
     # drain
     "work-lands",  # a task starts between cordon and acknowledgement
     "ack-late",  # the acknowledgement comes ``seconds`` later
     "ack-lost",  # it never comes
-    "ack-doubled",  # it shows twice
-    "drain-hangs",  # the call for it never returns
-    "cordon-hangs",  # the cordon counts, and the call never returns
+    "ack-doubled",  # reported twice
+    "drain-hangs",  # the cordon call never returns
+    "cordon-hangs",  # the cordon takes effect, and the call never returns
     "work-never-ends",  # a task runs for ``seconds`` more than it should
     # terminate
     "terminate-fails",  # raises
@@ -61,27 +61,27 @@ FaultKind = Literal[
     "hand-deleted",  # a user ends a machine in the console (hourly)
     "hand-created",  # a user makes a machine with our tag (hourly)
     # controller
-    "killed",  # before or after a journal write or an outside call, and started again
+    "killed",  # killed before or after a journal write or an outside call, and restarted
     "two-leaders",  # a second controller believes that the first is gone (hourly)
     "clock-jumps",  # the controller's clock is ``seconds`` off for a while, forwards or backwards (hourly)
     "journal-full",  # nothing can be written for ``seconds`` (hourly)
-    "journal-lost",  # a write that may or may not have been done
-    "reconfigured",  # other limits, or a group less, while things are in flight (hourly)
-    "torn-record",  # killed in the middle of a journal write, of which nothing may be there afterwards
-    "newer-version",  # a newer version brings the journal's tables up to date under the one that leads (hourly)
-    "stopped",  # after a pass it stands still for ``seconds``, as with SIGSTOP, and then goes on (hourly)
-    "older-version",  # an older one is started on a newer journal, next to the leader or in its place (hourly)
+    "journal-lost",  # the result of a write is unknown
+    "reconfigured",  # other limits, or a removed group, while launches are in flight (hourly)
+    "torn-record",  # killed during a journal write, which must leave nothing
+    "newer-version",  # a newer version migrates the journal's tables under the leader (hourly)
+    "stopped",  # stopped after a pass for ``seconds``, as with SIGSTOP, and continued (hourly)
+    "older-version",  # an older version is started on a newer journal, next to the leader or in its place (hourly)
     # input
-    "observe-fails",  # the workload cannot be asked
+    "observe-fails",  # the workload does not answer
     "observe-hangs",  # never answers
-    "demand-absent",  # it shows no demand
-    "demand-doubled",  # each demand shows twice
+    "demand-absent",  # reports no demand
+    "demand-doubled",  # reports each demand twice
     "demand-reordered",
     "demand-negative",
     "demand-nan",
-    "demand-poisoned",  # one entry that is no demand
-    "demand-burst",  # a hundred thousand tasks, gone at the next observation
-    "demand-impossible",  # what no group can hold
+    "demand-poisoned",  # one entry is not a demand
+    "demand-burst",  # 100,000 tasks, gone at the next observation
+    "demand-impossible",  # tasks that fit in no group
 ]
 
 KINDS: Final = frozenset(get_args(FaultKind))
@@ -105,13 +105,13 @@ HOURLY: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong: how often, when, for whom."""
+    """One fault: its rate, time window and target."""
 
     kind: FaultKind
     rate: float = 1.0
     start: float = -inf
     end: float = inf
-    """From ``start`` until before ``end``."""
+    """Active from ``start`` until before ``end``."""
     groups: frozenset[str] | None = None
     zones: frozenset[str] | None = None
     """None: all of them."""
@@ -121,12 +121,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultSet:
-    """The faults of one run, and the chance that decides."""
+    """The faults of one run, and their random source."""
 
     faults: tuple[Fault, ...]
     chance: RandomSource
     struck: dict[str, int] = field(default_factory=dict, compare=False)
-    """How often each kind has struck."""
+    """How often each kind was applied."""
     by_kind: Mapping[str, tuple[tuple[int, Fault], ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -138,7 +138,7 @@ class FaultSet:
         return cls(many, chance, {} if struck is None else struck, kinds)
 
     def strikes(self, kind: FaultKind, now: float, *name: object, group: str = "", zone: str = "") -> Fault | None:
-        """The first fault of a kind that strikes on this occasion. The name of an occasion must be its own."""
+        """Return the first fault of a kind that applies on this occasion. The name of an occasion must be unique."""
         for index, fault in self.by_kind.get(kind, ()):
             if (
                 fault.start <= now < fault.end
@@ -151,7 +151,7 @@ class FaultSet:
         return None
 
     def out_of_the_blue(self, start: float, end: float) -> list[tuple[float, Fault]]:
-        """When the hourly faults come between two instants, in order."""
+        """Return the hourly faults between two times, in order."""
         found = []
         for index, fault in enumerate(self.faults):
             if fault.kind not in HOURLY or fault.rate <= 0:

@@ -1,8 +1,7 @@
-"""Crash points: a controller can die before, in and after every journal write, and before and after every outside call.
-
-A controller gets the journal, the providers and the workload in wrappers that share a lifeline. Once it is cut, that
-call and every later one raises: a dead process does nothing. Programs and journals have versions too: an older program
-may read newer tables, and write nothing.
+"""Crash points: a controller can die before, during and after every journal write, and before and after every outside
+call. A controller gets the journal, the providers and the workload in wrappers that share a ``Lifeline``. Once it is
+cut, that call and every later one raises: a dead process does nothing. Programs and journals have versions too: an
+older program may read newer tables, but not write them.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ OUTSIDE: Final = ("launch", "terminate", "list", "observe", "cordon", "uncordon"
 WRITES: Final = ("save_state", "acquire", "renew")
 CALLS: Final = frozenset({*OUTSIDE, *WRITES})
 MORTAL: Final = frozenset({"killed", "torn-record", "older-version"})
-"""Faults of which a controller may die."""
+"""Faults that kill a controller."""
 
 
 class Killed(BaseException):
-    """The controller dies here, as with ``kill -9``."""
+    """The controller was killed here, as with ``kill -9``."""
 
 
 class Lifeline:
-    """Whether a controller lives, and the points at which it may not any more."""
+    """Whether a controller lives, and the points at which it may be killed."""
 
     def __init__(self, fault_set: Callable[[], FaultSet], now: Callable[[], float], number: int) -> None:
         self._fault_set, self._now, self._number = fault_set, now, number
@@ -77,25 +76,25 @@ class CrashingCalls:
 
 @dataclass
 class CallLog:
-    """The truth about the journal that controllers share, and that they alone write to."""
+    """The true state of the journal that the controllers share."""
 
     version: int = 1
-    """Of its tables: that of the newest program which has opened it."""
+    """Version of its tables: that of the newest program that has opened it."""
     whole: int = 0
-    """The number of the last record that was written and must be there."""
+    """The number of the last record that must exist."""
     lease_ends: dict[int, float] = field(default_factory=dict)
-    """When the lease of each epoch runs out, by the true time at which it was granted or renewed last."""
+    """When the lease of each epoch expires, by the true time of its last grant or renewal."""
     late: list[str] = field(default_factory=list)
-    """What was written or called after the end of its lease."""
+    """Writes and calls after the end of their lease."""
 
     def check_lease(self, what: str, epoch: int | None, now: float) -> None:
-        """Note a write, or a call to a provider, that comes after the end of the lease under which it is made."""
+        """Record a write or a provider call that comes after the end of its lease."""
         if epoch is not None and now > (end := self.lease_ends.get(epoch, inf)):
             self.late.append(f"{what} under epoch {epoch}, {now - end:.0f} s after the end of its lease")
 
 
 class Torn(Sequence[Entry]):
-    """Stops the controller during a write, after the first few entries."""
+    """Kills the controller during a write, after the first few entries."""
 
     def __init__(self, entries: Sequence[Entry], whole: int) -> None:
         self.all, self._whole = entries, whole
@@ -116,7 +115,7 @@ class Torn(Sequence[Entry]):
 
 
 class CrashingJournal(CrashingCalls):
-    """A journal that may also be full, lose its answer, or be of a newer version than the program that has it open."""
+    """A journal that may also be full, lose its answer, or have a newer version than the program that uses it."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class CrashingJournal(CrashingCalls):
         self._writes = 0
         self.full_until = 0.0
         self.version = version
-        self.cluster_id = ""  # never that of a file, which is random: a run follows from its seed alone
+        self.cluster_id = ""  # never the random id of a file: a run depends on its seed alone
 
     def __getattr__(self, name: str) -> Any:
         if name in WRITES:

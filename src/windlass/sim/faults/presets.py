@@ -1,4 +1,4 @@
-"""Presets: named fault sets, each as strong as a controller must bear without breaking an invariant.
+"""Presets: named fault sets, each of a strength that a controller must survive without breaking an invariant.
 
 The strengths stay within the assumptions of a controller. A list may lag, but not longer than ``vanish_timeout``; a
 node may be invisible, but not longer than ``unhealthy_timeout``. Beyond those no controller could distinguish a live
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
+
+from windlass.scenario.reader import shown
 
 from .catalogue import KINDS, Fault
 
@@ -93,8 +95,9 @@ JOURNAL: Final = (
     Fault("older-version", 0.5),
     Fault("stopped", 0.3, seconds=1200),
 )
-"""Of the controller too. They came to the catalogue last, and stay at its end: what chance does with a fault goes by
-its place, and seeds that once showed something are to show it again."""
+"""Further faults of the controller. They stay at the end of the catalogue: random draws depend on the position of a
+fault, and old seeds must stay reproducible.
+"""
 
 FAULT_SETS: Final[Mapping[str, tuple[Fault, ...]]] = {
     "calm": (),
@@ -111,20 +114,24 @@ FAULT_SETS: Final[Mapping[str, tuple[Fault, ...]]] = {
 
 
 class BadFaultSet(ValueError):
-    """A set of faults that cannot be read; the text says what to change."""
+    """A fault set cannot be read; the message says what to change."""
 
 
 def fault_set_from(data: Any) -> tuple[Fault, ...]:
-    """The faults of a file: a list of mappings with ``kind`` and the other keys of a fault, or names of fault sets."""
+    """Return the faults of a file: a list of mappings with ``kind`` and the other keys of a fault, or names of fault
+    sets.
+    """
     if not isinstance(data, list):
-        raise BadFaultSet("a storm is a list of faults; begin each with '- kind: ...'")
+        raise BadFaultSet("the file must be a list of faults; begin each with '- kind: ...'")
     found: list[Fault] = []
     for index, one in enumerate(data):
         if isinstance(one, str):
             if one not in FAULT_SETS:
-                raise BadFaultSet(f"[{index}]: there is no storm {one!r}; choose from {', '.join(FAULT_SETS)}")
+                raise BadFaultSet(
+                    f"[{index}]: there is no set of faults {shown(one)}; choose from {', '.join(FAULT_SETS)}"
+                )
             found += FAULT_SETS[one]
-        elif not isinstance(one, dict) or one.get("kind") not in KINDS:
+        elif not isinstance(one, dict) or str(one.get("kind")) not in KINDS:
             raise BadFaultSet(f"[{index}].kind: choose one of {', '.join(sorted(KINDS))}")
         else:
             found.append(_fault(index, one))
@@ -135,11 +142,15 @@ def _fault(index: int, data: Mapping[str, Any]) -> Fault:
     fault = Fault(data["kind"])
     for key, value in data.items():
         if key in ("rate", "start", "end", "seconds", "notice"):
-            if not isinstance(value, int | float):
-                raise BadFaultSet(f"[{index}].{key}: must be a number, is {value!r}")
+            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise BadFaultSet(f"[{index}].{key}: must be a number from 0, is {shown(value)}")
             fault = replace(fault, **{key: float(value)})  # type: ignore[arg-type]
         elif key in ("groups", "zones"):
+            if not isinstance(value, list):
+                raise BadFaultSet(f"[{index}].{key}: must be a list of names, is {shown(value)}")
             fault = replace(fault, **{key: frozenset(map(str, value))})  # type: ignore[arg-type]
         elif key != "kind":
-            raise BadFaultSet(f"[{index}].{key}: a fault has kind, rate, start, end, groups, zones, seconds and notice")
+            raise BadFaultSet(
+                f"[{index}].{key}: unknown key; a fault has kind, rate, start, end, groups, zones, seconds and notice"
+            )
     return fault

@@ -40,10 +40,10 @@ SHAPES: tuple[dict[str, int], ...] = (
 
 
 def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
-    """A script for a seed."""
+    """Return the script of a seed."""
     dice = Random(f"windlass-{seed}")
     settings = _settings(dice)
-    # By dice of its own, so that the worlds of all seeds are what they were before there was such a key.
+    # A separate random source, so that older parts of a seed's script stay the same.
     apart = Random(f"apart-{seed}").choice((None, Fraction(0), Fraction(1, 2)))
     settings = replace(settings, cluster=replace(settings.cluster, apart=apart))
     settings = _in_families(Random(f"families-{seed}"), settings)
@@ -87,7 +87,7 @@ def _settings(dice: Random) -> Settings:
 
 
 def _in_families(dice: Random, settings: Settings) -> Settings:
-    """The groups of some worlds in one family, with limits over all of them."""
+    """Put the groups of some scripts into one family, with limits over all of them."""
     if dice.random() >= 0.2:
         return settings
     most = dice.choice((2, 4, 8))
@@ -101,7 +101,7 @@ DOMAINS = ("node", "slice", "pool")
 
 
 def _constrained(dice: Random, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """Jobs of some worlds with classes and constraints between their tasks."""
+    """Give the jobs of some scripts classes and constraints between their tasks."""
     if dice.random() >= 0.3:
         return jobs
     return tuple(replace(job, demand=_with_rules(dice, job.demand)) if dice.random() < 0.6 else job for job in jobs)
@@ -154,7 +154,7 @@ def _kind(dice: Random, group: Group) -> MachineKind:
 
 
 def _needs(dice: Random, group: Group) -> Amounts:
-    """Some of what a node of a group has."""
+    """Return a part of a node's resources."""
     shape = dict(group.resources)
     part = dice.choice((1, 2, 4))
     if "gpu" in shape:
@@ -186,8 +186,9 @@ def _requests(dice: Random, groups: list[Group]) -> tuple[Demand, ...]:
 
 
 def _faults(first: Random, last: Random, hours: float) -> tuple[Fault, ...]:
-    """A random part of all faults, each at a random strength, most of them all the time. What came to the catalogue
-    last is drawn with dice of its own: all else of a seed is what it was before."""
+    """Return a random subset of all faults, each with a random strength, most of them for the whole run. Later
+    additions have a separate random source, so that older parts of a seed's script stay the same.
+    """
     share = first.choice((0.0, 0.1, 0.1, 0.3, 0.6))
     found = []
     for fault in FAULT_SETS["all"]:

@@ -15,11 +15,11 @@ from typing import Any
 from windlass.sim.run.script import Script
 
 TRIES = 400
-"""Runs that shrinking may cost: some minutes at most."""
+"""Most runs for shrinking: some minutes."""
 
 
 def shrunken(script: Script, breaks: Callable[[Script], bool], tries: int = TRIES) -> Script:
-    """The smallest script that was found for which ``breaks`` still holds."""
+    """Return the smallest script found for which ``breaks`` still holds."""
     left = tries
     progress = True
     while progress and left > 0:
@@ -35,7 +35,7 @@ def shrunken(script: Script, breaks: Callable[[Script], bool], tries: int = TRIE
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """Scripts with one thing less, the largest steps first."""
+    """Yield scripts with one thing removed, the largest steps first."""
     for name in ("faults", "jobs", "requests"):
         many = getattr(script, name)
         if len(many) > 3:
@@ -60,7 +60,7 @@ def _with(script: Script, name: str, many: tuple[Any, ...]) -> Script:
 
 
 def as_test(script: Script, text: str) -> str:
-    """A pytest function that runs the script and names what breaks."""
+    """Return a pytest function that runs the script and asserts that no invariant breaks."""
     name = f"seed_{script.seed}"
     body = written(script, 1)
     return f'''"""{text}"""
@@ -87,7 +87,7 @@ def test_{name}():
 
 
 def written(value: Any, depth: int = 0) -> str:
-    """A value as Python, without what is as it is by default."""
+    """Return a value as Python code, without default values."""
     if is_dataclass(value) and not isinstance(value, type):
         parts = []
         for one in fields(value):

@@ -24,7 +24,7 @@ class SwarmTask:
     seed: int
     hours: float
     fault_set: tuple[Fault, ...] | None = None
-    """None: a part of all faults, by chance."""
+    """None: a random subset of all faults."""
 
     def script(self) -> Script:
         script = arbitrary_script(self.seed, self.hours)
@@ -38,16 +38,16 @@ class SeedOutcome:
     seed: int
     run: SimulationResult | None
     error: str = ""
-    """What the simulation itself raised; empty when it came to its end."""
+    """The exception of the simulation itself; empty when it completed."""
 
     @property
     def sentences(self) -> list[str]:
-        """What is wrong, in sentences."""
+        """Problems, one sentence each."""
         return [self.error] if self.run is None else [str(breach) for breach in self.run.breaches]
 
 
 def outcome_of(task: SwarmTask) -> SeedOutcome:
-    """Run one seed. Whatever it raises is its outcome: one bad seed does not stop the swarm."""
+    """Run one seed. An exception becomes part of its outcome: one bad seed does not stop the swarm."""
     try:
         return SeedOutcome(task.seed, simulate(task.script()))
     except Exception:  # noqa: BLE001  # reported with its seed
@@ -55,7 +55,7 @@ def outcome_of(task: SwarmTask) -> SeedOutcome:
 
 
 def outcomes(tasks: Iterable[SwarmTask], processes: int) -> Iterator[SeedOutcome]:
-    """The outcome of every task, as they come."""
+    """Yield the outcomes of the tasks as they complete."""
     many = list(tasks)
     if processes <= 1 or len(many) <= 1:
         yield from map(outcome_of, many)
@@ -66,7 +66,7 @@ def outcomes(tasks: Iterable[SwarmTask], processes: int) -> Iterator[SeedOutcome
 
 @dataclass
 class Tally:
-    """What a swarm adds up to."""
+    """Totals of a swarm."""
 
     seeds: int = 0
     hours: float = 0.0
@@ -106,14 +106,14 @@ class Tally:
 
 
 def reproduction(task: SwarmTask, run: Callable[[Script], SimulationResult] = simulate) -> str:
-    """The smallest script that breaks the same invariant as a task, as a test."""
+    """Return a test with the smallest script that breaks the same invariant as a task."""
     script = task.script()
     first = run(script).breaches[0]
 
     def breaks(smaller: Script) -> bool:
         try:
             return any(breach.invariant == first.invariant for breach in run(smaller).breaches)
-        except Exception:  # noqa: BLE001  # another trouble than the one that is looked for
+        except Exception:  # noqa: BLE001  # an error is another failure than the broken invariant
             return False
 
     small = shrunken(script, breaks)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def strike(engine: Simulation, fault: Fault) -> None:
-    """Let one of them happen now."""
+    """Apply one of them now."""
     _STRIKES[fault.kind](engine, fault)
 
 
@@ -99,8 +99,9 @@ def _stopped(engine: Simulation, fault: Fault) -> None:
 
 
 def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
-    """It must refuse and change nothing. If it was to replace the leader, no controller leads until the newer one is
-    started again."""
+    """Start an older version, which must refuse and change nothing. If it replaces the leader, no controller leads
+    until the newer version is started again.
+    """
     store = engine.store
     if engine.fault_set.chance.happens(0.5, "in its place", engine.now()):
         for leader in engine.leaders:
@@ -113,7 +114,7 @@ def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
 
 
 def changed_settings(settings: Settings, pick: Callable[[int], int]) -> Settings:
-    """One thing in the settings changed, as an operator would."""
+    """Return the settings with one change, as an operator would make it."""
     which = pick(len(settings.groups))
     sold, cluster = settings.groups[which], settings.cluster
     group = sold.group

@@ -16,26 +16,27 @@ from windlass.sim.workload.jobs import Job
 
 @dataclass(frozen=True)
 class Script:
-    """What is configured, what comes, and what goes wrong. Times are seconds from the start of the run."""
+    """Settings, jobs and faults. Times are seconds from the start of the run."""
 
     settings: Settings
     jobs: tuple[Job, ...] = ()
     requests: tuple[Demand, ...] = ()
     faults: tuple[Fault, ...] = ()
     kinds: tuple[MachineKind, ...] = ()
-    """What the cloud sells; one for every group that has none here."""
+    """The kinds of machines that the cloud offers; a group without one gets a default."""
     seed: int | str = 0
     hours: float = 1.0
-    """After so long the faults stop; the run goes on until all is quiet."""
+    """Hours after which the faults stop; the run continues until nothing more happens."""
     quota: int | None = None
-    """Slices that each provider's account may have."""
+    """Quota of slices of each provider's account."""
     recordings: tuple[StockRecording, ...] = ()
-    """What the stock of kinds that can be preempted follows, in the zones in which they are sold."""
+    """Recorded stock of preemptible kinds, by zone."""
     confirms_ends: bool = False
-    """Whether the clouds report which slices have ended. If not, a slice is gone when it was missing for long
-    enough."""
+    """Whether the clouds report which slices have ended. If not, a slice counts as gone when it was missing for long
+    enough.
+    """
     reports_times: bool = False
-    """Whether the clouds tell when machines were made and when they ended."""
+    """Whether the clouds report when machines were created and when they ended."""
 
     def all_kinds(self) -> tuple[MachineKind, ...]:
         named = {kind.offering.name for kind in self.kinds}
@@ -45,7 +46,7 @@ class Script:
 
 
 def shifted_jobs(jobs: Iterable[Job], start: float) -> list[Job]:
-    """Jobs of a script by the clock of a run."""
+    """Return the jobs of a script with the times of a run."""
     return [
         replace(
             job,
@@ -59,5 +60,5 @@ def shifted_jobs(jobs: Iterable[Job], start: float) -> list[Job]:
 
 
 def shifted_faults(faults: Iterable[Fault], start: float) -> list[Fault]:
-    """Faults of a script by the clock of a run."""
+    """Return the faults of a script with the times of a run."""
     return [replace(fault, start=fault.start + start, end=fault.end + start) for fault in faults]

@@ -2,8 +2,8 @@
 
 The clock jumps to the next instant at which anything can happen: a machine boots, a task ends, a deadline of the
 controller, the end of its interval. Then the world advances, the controller makes a pass, its calls run, and the
-checker verifies. When the hours of the script are over the faults stop and the run goes on until nothing happens:
-what should have been placed or released by then, and is not, is a breach.
+checker verifies. When the hours of the script are over the faults stop and the run continues until nothing happens. By
+then everything must be placed and all surplus released; otherwise that is a breach.
 """
 
 from __future__ import annotations
@@ -36,67 +36,69 @@ from .script import Script, shifted_faults, shifted_jobs
 from .virtual_loop import EPOCH, VirtualLoop, virtually
 
 LEASE = 900.0
-"""Long enough that a pass every five minutes keeps it."""
+"""Seconds of the lease: long enough for a pass every five minutes."""
 QUIET = 7200.0
-"""When so long nothing has happened and nothing runs, nothing will happen any more: longer than any limit, and than the
-hour after which failures of a group are forgotten."""
+"""Seconds without any event or running task after which a run is quiet: longer than any time limit, and than the hour
+after which failures of a group expire.
+"""
 CAP = 14 * 86400.0
-"""A run that is not quiet so long after the faults have stopped never will be."""
+"""Seconds after the end of the faults by which a run must be quiet."""
 
 
 @dataclass
 class SimulatedLeader:
-    """A controller that runs, and its clock."""
+    """A running controller, and its clock."""
 
     controller: Controller
     lifeline: Lifeline
     journal: CrashingJournal
     number: int
     offset: float = 0.0
-    """How far its clock is off."""
+    """Error of its clock in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What became of a script."""
+    """The result of a simulation."""
 
     seed: int | str
     breaches: tuple[Breach, ...]
     seconds: float
-    """Of virtual time."""
+    """Virtual hours."""
     passes: int
     actions: int
-    """Changes of state of slices."""
+    """Number of state transitions of slices."""
     faults: dict[str, int]
     finished: int
-    """Jobs that came to their end."""
+    """Number of completed jobs."""
     interrupted: int
     digest: str
-    """The hash of the whole run: the same for the same script and the same code."""
+    """Hash of the whole run, equal for the same script and code."""
     bill: int
-    """What the accounts add up to: nanodollars per hour times microseconds."""
+    """The sum of the accounts, in nanodollars per hour times microseconds."""
 
 
 @dataclass
 class Simulation:
-    """One run under way."""
+    """Runs one script."""
 
     script: Script
     controller: Callable[..., Controller] = Controller
-    """What makes a controller; another one for tests of the checker."""
+    """Creates a controller; tests of the checker pass another one."""
     journal: Journal | None = None
     watch: Callable[[Simulation], None] | None = None
     """Called after every step."""
     thorough: bool = True
-    """Plan every snapshot twice; costs as much again."""
+    """Plan every snapshot twice; doubles the cost."""
     stop_at_breach: bool = True
     leaping: bool = False
-    """Leave out passes that would see nothing new but how full busy nodes are, or that what was ended is about to go:
-    for traces of months."""
+    """Skip passes that would see nothing new except the usage of busy nodes or the progress of terminations: for traces
+    of months.
+    """
     by_clock: bool = True
-    """With faults look by the interval too, and not only when something happens: some faults are no event."""
+    """With faults, observe at every interval too and not only on events: some faults cause no event."""
     to_the_end: bool = True
-    """Go on after the script's hours until all is quiet, and check what must hold then."""
+    """Continue after the script's hours until nothing happens, and check the final state."""
     lease: float = LEASE
     cap: float = CAP
 
@@ -107,7 +109,7 @@ class Simulation:
     woken: bool = field(default=False, init=False)
     clock_was_off: bool = field(default=False, init=False)
     stop_for: float = field(default=0.0, init=False)
-    """Seconds for which the controllers stand still after the next pass that makes calls, before these begin."""
+    """Seconds for which the controllers are stopped after the next pass with calls, before the calls begin."""
 
     def run(self) -> SimulationResult:
         return virtually(self._run())
@@ -154,7 +156,7 @@ class Simulation:
         self.faults_end = EPOCH + script.hours * 3600
         self.blue = self.fault_set.out_of_the_blue(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
-        """What is put right again, and when."""
+        """Scheduled ends of external faults."""
         self.checker = Checker(
             self.settings, self.clouds, self.workload, clock, thorough=self.thorough, faults=bool(script.faults)
         )
@@ -193,7 +195,7 @@ class Simulation:
             strike(self, fault)
 
     def _restock(self, now: float) -> None:
-        """Let the stock follow the recordings; what falls and rises between two steps is passed over."""
+        """Set the stock from the recordings; changes between two steps are skipped."""
         for one in self.script.recordings:
             if one.next_change(self.restocked_at - EPOCH) <= now - EPOCH:
                 for cloud in self.clouds.values():
@@ -203,15 +205,17 @@ class Simulation:
     # -- controllers --------------------------------------------------------------------------------------------------
 
     def start_leader(self, *, ahead: float = 0.0, version: int | None = None) -> SimulatedLeader | None:
-        """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
-        is ahead when it asks for the lease. ``version``: of its program, if it is not the one that the journal has."""
+        """Start a new controller on the same journal; None: another leads, or it died at once. ``ahead``: seconds by
+        which its clock is ahead when it acquires the lease. ``version``: the version of its program, if it differs from
+        the journal's.
+        """
         self.started += 1
         clock, known = self._loop.time, self.log.version if version is None else version
         lifeline = Lifeline(lambda: self.fault_set, clock, self.started)
         journal = CrashingJournal(self.store, lifeline, lambda: self.fault_set, clock, self.log, known)
         leadership = Leadership(f"controller-{1 if not ahead else self.started}", self.lease)
         if self._is_led(leadership.holder, clock() + ahead):
-            # It would be built, refused and dropped once a second while a dead one's lease runs out.
+            # Otherwise a controller would be created and refused once a second until the lease of a dead one expires.
             with suppress(JournalError, Killed):
                 journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
             return None
@@ -245,14 +249,14 @@ class Simulation:
         return leader
 
     def _check_lease(self, holder: str, now: float, error: str) -> None:
-        """S12: a controller gets the lease when that of the last one has run out, by its own clock."""
+        """S12: a controller gets the lease when that of the last one has expired by its own clock."""
         lease = self.store.lease()
         if not self.store.own_clock and lease is not None and now >= lease.expires_at:
             text = f"{holder} does not get the lease of {lease.holder}, which has run out: {error}"
             self.checker.breaches.append(Breach("S12", self.now(), text))
 
     def _is_led(self, holder: str, now: float) -> bool:
-        """Whether another than this one has the lease by a clock that shows this time."""
+        """Whether another controller has the lease at this time."""
         lease = None if self.store.own_clock else self.store.lease()
         return lease is not None and lease.holder != holder and now < lease.expires_at
 
@@ -260,7 +264,7 @@ class Simulation:
         self.woken = True
 
     async def _drop(self, leader: SimulatedLeader, *, killed: bool) -> None:
-        """A controller is gone; unless it was killed it gives back the lease."""
+        """Remove a controller; unless it was killed, it releases the lease."""
         leader.lifeline.dead = leader.lifeline.dead or killed
         self.leaders.remove(leader)
         with suppress(Killed, JournalError):
@@ -268,7 +272,7 @@ class Simulation:
         self._start_at = self.now() + self.fault_set.chance.wait(20.0, "restart", self.started)
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Other settings from now on, for the controllers and for the work."""
+        """Replace the settings of the controllers and of the workload."""
         self.settings, self._goes_by_use = settings, _looks_at_use(settings)
         self.checker.settle_for(settings)
         self.workload.regroup([sold.group for sold in settings.groups])
@@ -347,7 +351,7 @@ class Simulation:
         self._look(leader, before, made, (begun, passed_at), trouble)
 
     async def _call(self, actuator: Actuator) -> None:
-        """Let calls begin, come back, and be noted."""
+        """Let calls start and complete."""
         calls, woken = actuator.under_way, self.woken
         if self._loop.is_at_rest() or (not calls and not self.fault_set.faults):
             return
@@ -356,7 +360,7 @@ class Simulation:
             if not self.fault_set.faults and not actuator.under_way:
                 break
         if self._leaps and calls == {"terminate"} and not actuator.under_way and not actuator.troubles:
-            self.woken = woken  # what was ended is of interest when it is gone, and that is an event
+            self.woken = woken  # the end of a terminated machine is an event of its own
 
     @property
     def _leaps(self) -> bool:
@@ -370,7 +374,7 @@ class Simulation:
         span: tuple[float, float],
         trouble: str,
     ) -> None:
-        """Check a pass. ``span``: when it began and when it ended."""
+        """Check a pass. ``span``: its start and end time."""
         clock_is_off = leader.offset != 0
         self.clock_was_off = self.clock_was_off or clock_is_off
         begun, now = span
@@ -386,7 +390,7 @@ class Simulation:
             leads=leader.number == self.newest,
             clock_is_off=clock_is_off,
         )
-        moved = self.checker.look(step)
+        moved = self.checker.check_step(step)
         self.checker.breaches += [Breach("S12", now, text) for text in self.log.late]
         self.log.late.clear()
         if moved:
@@ -396,7 +400,7 @@ class Simulation:
         return now - self.last_action >= QUIET and bool(self.leaders)
 
     async def _sleep(self) -> None:
-        """Until the next instant at which something can happen that the controller would want to know."""
+        """Advance the clock to the next time at which something relevant to the controller can happen."""
         due, least = self._next_instant(), self.settings.policy.evaluation_interval.min
         leaping, loop, work = self._leaps, self._loop, self.workload
         while True:
@@ -414,7 +418,7 @@ class Simulation:
                 return
 
     def _next_instant(self) -> float:
-        """When something is due that is not the work's own doing."""
+        """Return the next time of an event outside the workload."""
         now = self.now()
         instants = [self.faults_end if now < self.faults_end else inf]
         instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
@@ -422,7 +426,7 @@ class Simulation:
             instants += [at for at, _ in (*self.blue[:1], *self.later)]
         if self.script.recordings:
             instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
-        # Without faults every change is an event: then there is no need to look by the clock.
+        # Without faults every change is an event, so no polling is needed.
         if self.leaders and self.fault_set.faults and self.by_clock:
             instants.append(now + self.settings.policy.evaluation_interval.max)
         for leader in self.leaders:
@@ -435,7 +439,7 @@ class Simulation:
         if self.woken:
             self.woken = False
             instants.append(now)
-        # While work runs that will end there is no need to see whether all is quiet.
+        # While work runs that will end, the run cannot be quiet.
         if now >= self.faults_end and not (
             self.leaping and self.workload.is_busy and self.workload.next_event() is not None
         ):
@@ -459,17 +463,17 @@ class Simulation:
 
 
 def _looks_at_use(settings: Settings) -> bool:
-    """Whether any rule goes by how full the nodes are."""
+    """Whether any rule depends on utilization."""
     rules = [sold.group.scale_down for sold in settings.groups if sold.group.scale_down is not None]
     return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)
 
 
 def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The tasks of a dead controller are dropped."""
+    """Cancel the asyncio tasks of a dead controller."""
     if not isinstance(context.get("exception"), Killed):
         loop.default_exception_handler(context)
 
 
 def simulate(script: Script, **more: Any) -> SimulationResult:
-    """Run a script to its end."""
+    """Run a script and return its result."""
     return Simulation(script, **more).run()

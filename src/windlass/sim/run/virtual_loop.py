@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 EPOCH = 1_000_000.0
-"""When virtual time begins, in seconds since 1970. Small enough that a float still resolves a microsecond."""
+"""Start of virtual time, in seconds since 1970. Small enough that a float still resolves a microsecond."""
 
 
 class _Leaping(selectors.SelectSelector):
-    """Where an event loop waits for its files; instead of waiting it moves the time on."""
+    """A selector that advances the virtual time instead of waiting."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class _Leaping(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on virtual time. What is given to a thread is done at once."""
+    """An event loop on virtual time. Calls for a thread run in place."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -42,22 +42,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, start: float = EPOCH) -> None:
         self._leaping = _Leaping(start)
         super().__init__(self._leaping)
-        # What is due within a microsecond is due now: far from the epoch a float resolves no finer.
+        # Timers within a microsecond are due now: a float resolves no finer.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._leaping.time
 
     def is_at_rest(self, seconds: float = 0.0) -> bool:
-        """Whether nothing is ready to run, and no timer fires within so many seconds. Then the one who asks runs alone:
-        to give way to others would change nothing."""
+        """Whether nothing is ready to run and no timer fires within the given seconds. Then yielding to other tasks
+        would change nothing.
+        """
         if self._ready:
             return False
         timers = self._scheduled
         return not timers or timers[0].when() > self._leaping.time + seconds + self._clock_resolution
 
     def leap(self, seconds: float) -> None:
-        """Move the time on at once: for who runs alone."""
+        """Advance the time at once, for a caller that runs alone."""
         self._leaping.time += seconds
 
     def run_in_executor(  # type: ignore[override]
@@ -75,7 +76,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def virtually(coroutine: Coroutine[Any, Any, T], start: float = EPOCH) -> T:
-    """The result of a coroutine, run on virtual time from ``start`` on."""
+    """Run a coroutine on virtual time from ``start`` on, and return its result."""
     loop = VirtualLoop(start)
     try:
         return loop.run_until_complete(coroutine)

@@ -29,7 +29,7 @@ svg { display: block; margin: .5rem 0 1.2rem; } .key { font-size: 12px; fill: #3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One policy on the plane of cost and wait."""
+    """Cost and wait of one policy."""
 
     name: str
     dollars: float
@@ -38,7 +38,7 @@ class Point:
 
 
 def page(title: str, facts: Sequence[tuple[str, str]], parts: Iterable[str]) -> str:
-    """A whole HTML file."""
+    """Return a complete HTML file."""
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in facts)
     body = f"<h1>{escape(title)}</h1><table>{rows}</table>{''.join(parts)}"
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
@@ -46,7 +46,7 @@ def page(title: str, facts: Sequence[tuple[str, str]], parts: Iterable[str]) -> 
 
 
 def curves(samples: Sequence[Sample]) -> Iterable[str]:
-    """Demand, capacity by state, and cost, over time."""
+    """Return charts of demand, capacity by state, and cost over time."""
     hours = [sample.at / 3600 for sample in samples]
     tasks = {"running": [s.running for s in samples], "waiting": [s.waiting for s in samples]}
     yield "<h2>Demand: tasks</h2>" + _stacked(hours, tasks)
@@ -56,7 +56,7 @@ def curves(samples: Sequence[Sample]) -> Iterable[str]:
 
 
 def _stacked(hours: Sequence[float], layers: Mapping[str, Sequence[float]]) -> str:
-    """Layers on top of each other, as steps: what holds between two instants is what held at the first."""
+    """Return stacked layers as step curves: each value holds until the next point."""
     if not hours:
         return "<p>nothing happened</p>"
     totals = [sum(values) for values in zip(*layers.values(), strict=True)]
@@ -91,8 +91,8 @@ def _steps(hours: Sequence[float], values: Sequence[float], x: Scale, y: Scale) 
 
 
 def frontier(points: Sequence[Point]) -> str:
-    """Cost against the wait of 95 in 100; nearer to the lower left is better."""
-    most, longest = max(p.dollars for p in points) * 1.1, max(max(p.wait for p in points) * 1.1, 1.0)
+    """Return a chart of cost against the p95 wait; nearer to the lower left is better."""
+    most, longest = max(p.dollars for p in points) * 1.1 or 1.0, max(max(p.wait for p in points) * 1.1, 1.0)
 
     def x(value: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * value / most
@@ -134,7 +134,7 @@ def _framed(
 
 
 def _ticks(top: float) -> list[float]:
-    """Round numbers from 0 up to the top, about five."""
+    """Return about five round numbers from 0 up to the top."""
     step = 10.0 ** len(str(int(top)))
     for divisor in (2, 2.5, 2) * 10:
         if top / step >= 4:

@@ -17,7 +17,7 @@ from windlass.sim.run.virtual_loop import EPOCH
 from windlass.sim.workload.jobs import Job
 
 CAPACITY = ("busy", "idle", "booting", "leaving")
-"""What a node that costs money does."""
+"""Activities of a node that is paid for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Sample:
     """Tasks."""
     running: int
     capacity: dict[str, int]
-    """Nodes by what they do."""
+    """Number of nodes by activity."""
     cost: float
     """Dollars per hour."""
 
 
 class _Part(NamedTuple):
-    """What one slice adds to the capacity: nodes with work, what the others do, and the price of it all."""
+    """The part of one slice in the capacity: busy nodes, the activity of the others, and the price."""
 
     busy: int
     otherwise: str
@@ -45,7 +45,7 @@ class _Part(NamedTuple):
 
 
 class Capacity:
-    """Nodes by what they do, and what they cost, kept up with what changes."""
+    """Nodes by activity, and their cost, updated incrementally."""
 
     def __init__(self) -> None:
         self.nodes = dict.fromkeys(CAPACITY, 0)
@@ -56,7 +56,7 @@ class Capacity:
         self._parts: dict[str, _Part] = {}
 
     def follow(self, followed: FleetTotals, settings: Settings) -> Collection[str]:
-        """Come up to the slices of a book; the names of those that have changed."""
+        """Update to the current slices; return the names of the changed ones."""
         if settings is not self._settings:  # a group may have another number of hosts now
             self._settings, self._slices = settings, {}
             self._parts, self.nodes, self.cost = {}, dict.fromkeys(CAPACITY, 0), 0
@@ -84,7 +84,7 @@ class Capacity:
 
 
 def _part(record: SliceRecord, settings: Settings) -> _Part | None:
-    """What one slice adds; None: it costs nothing."""
+    """Return the part of one slice; None: it costs nothing."""
     if record.state not in COSTLY:
         return None
     sold, busy = settings.by_name.get(record.group), record.busy_nodes
@@ -96,16 +96,16 @@ def _part(record: SliceRecord, settings: Settings) -> _Part | None:
 
 @dataclass
 class Gauge:
-    """Watches an engine; give it as its ``watch``."""
+    """Samples a simulation; pass it as its ``watch``."""
 
     every: float
-    """Seconds between two samples at least."""
+    """Minimum seconds between two samples."""
     samples: list[Sample] = field(default_factory=list)
     node_seconds: float = 0.0
     busy_seconds: float = 0.0
     launched: set[str] = field(default_factory=set)
     controller_state: ControllerState = field(default_factory=ControllerState)
-    """The last one that was seen."""
+    """The last observed state."""
     _since: float = 0.0
     _capacity: Capacity = field(default_factory=Capacity)
 
@@ -131,14 +131,14 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What some hours cost, and how long work waited in them."""
+    """The cost of a time span, and the waits in it."""
 
     hours: float
     dollars: float
     accounts: dict[str, float]
     node_hours: float
     utilization: float
-    """The share of the nodes' time that they had work."""
+    """The share of node-hours with work."""
     wait_p50: float
     wait_p95: float
     wait_max: float
@@ -149,17 +149,17 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Measures(Spent):
-    """What a run came to. The wait of a job is from its arrival until the last of its tasks has started."""
+    """The metrics of a run. The wait of a job is from its arrival until the last of its tasks has started."""
 
     jobs: int
     finished: int
     launches: int
     lost_to_preemption: int
-    """Tasks that the cloud ended."""
+    """Tasks that ended because the cloud took their machine."""
     lost_hours: float
-    """How long they had run by then: task-hours that had to be run again."""
+    """Task-hours that these tasks had run, and had to run again."""
     evicted: int
-    """Tasks that were ended before their time because the policy allows it."""
+    """Tasks that were evicted because the policy allows it."""
     killed_by_us: int
     """Must be 0."""
     passes: int
@@ -169,7 +169,7 @@ class Measures(Spent):
 
 
 def measures(engine: Simulation, run: SimulationResult, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
-    """The numbers of a run that has come to its end."""
+    """Return the metrics of a completed run."""
     work, accounts = engine.workload, gauge.controller_state.account.values()
     lost = [one for one in work.interrupted if one.how != "evicted"]
     arrivals = {job.id: job.arrives + EPOCH for job in jobs}
@@ -197,5 +197,5 @@ def measures(engine: Simulation, run: SimulationResult, gauge: Gauge, jobs: Iter
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of values in order; 0 when there are none."""
+    """Return a percentile of sorted values; 0 when there are none."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

@@ -13,7 +13,7 @@ from windlass.sim.workload.jobs import Job
 
 
 def offline_bound(groups: Sequence[Group], jobs: Iterable[Job]) -> float:
-    """Dollars. Jobs that fit no group cost nothing."""
+    """Return the bound in dollars. Jobs that fit no group cost nothing."""
     known: dict[tuple[object, ...], float] = {}
     total = 0.0
     for job in jobs:
@@ -31,7 +31,7 @@ def _least_per_hour(groups: Sequence[Group], demand: Demand, needs: Amounts) -> 
 
 
 def _share(group: Group, demand: Demand, needs: Amounts) -> float | None:
-    """The part of a slice that a task takes up; None: it does not fit there."""
+    """Return the share of a slice that a task uses; None: it does not fit."""
     labels, total = group.node_labels(), dict(group.resources)
     if not all(condition.holds(labels) for condition in demand.where):
         return None

@@ -24,12 +24,12 @@ COLUMNS = ("job_id", "submit_s", "duration_s", "tasks", "cpu", "mem_gib", "gpu",
 
 
 class TraceError(ValueError):
-    """The file is no trace; the text names the line and what is wrong with it."""
+    """The file is not a trace; the message has the line and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in the order in which they came, the first at 0."""
+    """Jobs in order of arrival, the first at 0."""
 
     jobs: tuple[Job, ...]
     left_out: int
@@ -39,19 +39,19 @@ class Trace:
 
     @property
     def warning(self) -> str:
-        """What a reader should know about the file; empty: nothing."""
+        """A warning about the file; empty: none."""
         if not self.repeated:
             return ""
         return f"{plural(self.repeated, 'job id')} stood there before; each such row is a job of its own (ID-2, ID-3)"
 
     @property
     def span(self) -> float:
-        """Seconds from the first arrival to the last end, if every job ran at once."""
+        """Seconds from the first arrival to the last end, if every job started at once."""
         return max((job.arrives + job.duration for job in self.jobs), default=0.0)
 
 
 def read_trace(file: Path, limit: int | None = None) -> Trace:
-    """The jobs of a file (``.csv`` or ``.csv.gz``); ``TraceError`` for one that is no trace."""
+    """Return the jobs of a file (``.csv`` or ``.csv.gz``); raise ``TraceError`` if it is not a trace."""
     reader = csv_rows(file, TraceError)
     missing = [name for name in COLUMNS[:7] if name not in (reader.fieldnames or ())]
     if missing:

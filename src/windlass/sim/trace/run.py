@@ -1,4 +1,4 @@
-"""Runs a job trace on the machines of some settings and measures it until nothing happens any more."""
+"""Runs a job trace on the machines of some settings and measures it until nothing more happens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .metrics import Gauge, Measures, measures
 from .reader import Trace
 
 CURVE = 2000
-"""Points of a curve; more than a picture shows."""
+"""Number of points of a curve; more than a picture shows."""
 FOR_EVER = 10.0 * 365 * 86400
 """Longer than any trace: the lease is never taken over, and the last job ends."""
 
@@ -33,13 +33,14 @@ def run_trace(
     seed: int = 0,
     faults: tuple[Fault, ...] = (),
     recordings: tuple[StockRecording, ...] = (),
-    came_to: Callable[[float], None] = lambda _: None,
+    on_progress: Callable[[float], None] = lambda _: None,
     controller: Callable[..., Controller] = Controller,
     leaping: bool = True,
 ) -> tuple[Gauge, Measures]:
-    """How it looked over time, and what it came to. The stock of groups that can be preempted follows ``recordings``;
-    ``came_to`` receives the share of the arrivals that is over; ``controller`` makes the controller, another one to
-    compare ours with. One that goes by how full nodes are, whatever the settings say, must not be ``leaping``."""
+    """Return the curve over time and the metrics. The stock of preemptible groups follows ``recordings``;
+    ``on_progress`` is called with the share of arrivals so far; ``controller`` creates the controller, for comparisons.
+    A controller that depends on utilization, whatever the settings say, must not be ``leaping``.
+    """
     span = max((job.arrives for job in trace.jobs), default=0.0)
     script = Script(
         settings,
@@ -54,7 +55,7 @@ def run_trace(
 
     def watch(engine: Simulation) -> None:
         gauge(engine)
-        came_to(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
+        on_progress(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
 
     engine = Simulation(
         script,
@@ -73,8 +74,9 @@ def run_trace(
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """What a simulation leaves behind has next to no cycles: to look for them again and again, among all the jobs of a
-    trace, took a twentieth of its time."""
+    """Disable cyclic garbage collection: a simulation creates almost no cycles, and the collector took a twentieth of
+    its time.
+    """
     before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 100)
     try:
@@ -84,7 +86,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 def _kinds(settings: Settings, recordings: tuple[StockRecording, ...]) -> tuple[MachineKind, ...]:
-    """What the made-up cloud sells: each group, in its zone, which boots in the time that it says."""
+    """Return the kinds of the simulated cloud: one per group, in its zone, with its boot time."""
     found = []
     for kind in Script(settings).all_kinds():
         sold = settings.by_name[kind.offering.name]

@@ -23,7 +23,7 @@ from windlass.workloads.protocol import WorkNode
 from .tasks import News, RecordedTask
 
 STEPS = 2000
-"""Ways that are tried to explain a change of one node; with more kinds of tasks than that takes, it is by counts."""
+"""Most combinations that are tried to explain a change of one node; beyond that, only counts are used."""
 
 
 @dataclass
@@ -31,18 +31,18 @@ class RecordedDurations:
     """Follows tasks from their start to their end."""
 
     tasks: list[RecordedTask] = field(default_factory=list)
-    """Those that were never seen to wait are put here: they ran when the journal begins, or began as they came."""
+    """Tasks that were never seen to wait: they ran when the journal begins, or started on arrival."""
     _running: dict[str, list[RecordedTask]] = field(default_factory=dict)
-    """By node, the one that has run longest first."""
+    """Running tasks by node, the one that has run longest first."""
     _last: dict[str, dict[str, WorkNode]] = field(default_factory=dict)
-    """Nodes as they showed last, by slice."""
+    """Nodes as last seen, by slice."""
     _away: dict[str, float] = field(default_factory=dict)
-    """Nodes that do not show, and since when: if work of theirs waits again, it was lost."""
+    """Nodes that are not visible, and since when: if their work waits again, it was lost."""
     _kinds: dict[Amounts, None] = field(default_factory=dict)
-    """What tasks have needed so far."""
+    """The needs of tasks seen so far."""
 
     def begin(self, nodes: Iterable[WorkNode], at: float) -> None:
-        """What runs when the journal begins arrives then."""
+        """Count tasks that run at the beginning of the journal as arriving then."""
         for node in nodes:
             self._last.setdefault(node.slice_id, {})[node.id] = node
             self._appear(node.id, _shares(dict(node.used), node.tasks), at)
@@ -75,7 +75,7 @@ class RecordedDurations:
                 self._end(self._running.pop(name, []), self._away.pop(name, news.at))
 
     def finish(self, at: float) -> None:
-        """The journal ends: what runs still has run until now."""
+        """End the journal: running tasks have run until now."""
         for tasks in self._running.values():
             for task in tasks:
                 task.ended = at
@@ -98,7 +98,7 @@ class RecordedDurations:
         self._appear(now.id, found.appeared, at)
 
     def _appear(self, node: str, many: Iterable[Amounts], at: float) -> None:
-        """Tasks that were never seen waiting; if a machine disappeared in the same observation, they are its work."""
+        """Add tasks that were never seen waiting; if a machine disappeared in the same pass, they are its work."""
         for needs in many:
             self._kinds[needs] = None
             task = RecordedTask(f"began at {at:.3f}", needs, at, at, unseen=True)
@@ -107,7 +107,7 @@ class RecordedDurations:
             self._running.setdefault(node, []).append(task)
 
     def _swap(self, pool: dict[Amounts, deque[RecordedTask]], at: float) -> None:
-        """One of a kind ended and the next one of that kind began where it was, between two looks."""
+        """Record that a task ended and an equal one started in its place between two observations."""
         for needs, tasks in pool.items():
             same = tasks and sorted(
                 (task.started or 0.0, name, index)
@@ -120,14 +120,14 @@ class RecordedDurations:
                 self._running[name][index] = tasks.popleft()
 
     def _wait_again(self, news: News) -> None:
-        """Tasks that wait again because their machine went away under them: the same work, from the start."""
+        """Record tasks that wait again because their machine was lost: the same work, from the start."""
         for task in news.arrived:
             if news.before <= task.arrived < news.at:
                 continue  # it has just come
             self._lose(task, self._away)
 
     def _lose(self, task: RecordedTask, nodes: Iterable[str]) -> None:
-        """Take a task for the second try of one that ran on one of these nodes, if one can be it."""
+        """Treat a task as the second attempt of one that ran on these nodes, if one fits."""
         lost = min(
             (
                 (not _same_work(one, task), one.started or 0.0, name, index)
@@ -160,7 +160,7 @@ def _by_needs(tasks: Iterable[RecordedTask]) -> dict[Amounts, deque[RecordedTask
 
 
 def _shares(used: Mapping[str, int], tasks: int) -> list[Amounts]:
-    """What each of some tasks needs, if all need the same; one task for all of it where that cannot be."""
+    """Return the needs of each task, if all need the same; otherwise one task with all of it."""
     if tasks <= 0:
         return []
     even = all(
@@ -174,13 +174,13 @@ def _shares(used: Mapping[str, int], tasks: int) -> list[Amounts]:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What a change of a node means."""
+    """The tasks that explain a change of a node."""
 
     begun: Mapping[Amounts, int]
     """Tasks that waited, by what they need."""
     ended: Mapping[Amounts, int]
     appeared: Sequence[Amounts] = ()
-    """Tasks that never were seen to wait."""
+    """Tasks that were never seen to wait."""
 
 
 def explained(
@@ -190,9 +190,8 @@ def explained(
     may_end: Mapping[Amounts, int],
     kinds: Sequence[Amounts],
 ) -> Explained:
-    """The fewest tasks that can have begun and ended where a node has so much more in use, and so many more tasks.
-
-    Those that waited are preferred to those that were never seen; these are of a known kind if possible.
+    """Return the fewest tasks whose starts and ends explain the change in a node's usage and task count. Waiting tasks
+    are preferred to unseen ones, which are of a known kind if possible.
     """
     waited = [(needs, limit, 1) for needs, limit in may_start.items()]
     over = [(needs, limit, -1) for needs, limit in may_end.items()]
@@ -222,7 +221,7 @@ def explained(
 
 
 class _Search:
-    """Tries numbers of each option until they add up; gives up after so many steps."""
+    """Tries numbers of each option until they add up; gives up after a number of steps."""
 
     def __init__(self) -> None:
         self.steps = 0

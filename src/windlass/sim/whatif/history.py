@@ -31,23 +31,24 @@ CURVE = 2000
 
 @dataclass(frozen=True, slots=True)
 class RecordedHistory(Spent):
-    """What came of some hours. The wait of a task is from its arrival until it starts; one that still waits at the end
-    has waited until then."""
+    """The metrics of a time span. The wait of a task is from its arrival until it starts; one that still waits at the
+    end has waited until then.
+    """
 
     tasks: int
     """That arrived."""
     waiting: int
     """Of these, still waiting at the end."""
     launches: int
-    """Slices that a provider was asked for, or that were found there."""
+    """Slices that were launched or adopted."""
     stops: int
-    """Slices that were there and went or were going."""
+    """Slices that ended or were ending."""
     refused: int
     """Launches that were refused."""
 
 
 class Happening:
-    """Adds up the records of a journal, pass by pass, from a state on and up to an instant."""
+    """Computes metrics from the records of a journal, pass by pass, from a state up to a time."""
 
     def __init__(self, start: ControllerState, since: float, until: float) -> None:
         self.since, self.until = since, until
@@ -66,7 +67,7 @@ class Happening:
         self._refused = 0
         self._node_seconds = self._busy_seconds = self._dollars = 0.0
         self._doing: dict[str, Counter[str]] = {}
-        """What the nodes of each slice that costs money do."""
+        """The activity of the nodes of each slice that is paid for."""
         self._billed: set[str] = set()
         self._capacity: Counter[str] = Counter()
         self._prices: dict[str, int] = {}
@@ -109,7 +110,7 @@ class Happening:
         self._lengths.follow(News(self._at, before, tuple(arrived), tuple(started), changed, tuple(gone)))
 
     def done(self) -> RecordedHistory:
-        """All of it, up to the last instant."""
+        """Process all records up to the end."""
         self._pass_time(self.until)
         self._lengths.finish(self.until)
         controller_state = self.controller_state()
@@ -126,7 +127,7 @@ class Happening:
         )
         return RecordedHistory(
             hours=(self.until - self.since) / 3600,
-            # The journal of a shadow has no accounts: there it is what all that it saw has cost.
+            # A journal of shadow mode has no accounts: the cost is that of all observed slices.
             dollars=sum(spent.values()) if controller_state.account else self._dollars,
             accounts=spent,
             node_hours=self._node_seconds / 3600,
@@ -142,11 +143,11 @@ class Happening:
         )
 
     def controller_state(self) -> ControllerState:
-        """What is remembered by now."""
+        """The current state."""
         return with_nodes(self._tables.controller_state())
 
     def _pass_time(self, upto: float) -> None:
-        """Charge the time up to an instant to what is the case until then."""
+        """Charge the time up to now to the current activity."""
         now = min(upto, self.until)
         span = max(0.0, now - self._at)
         self._node_seconds += self._capacity.total() * span
@@ -161,7 +162,7 @@ class Happening:
         self._at = max(self._at, now)
 
     def _queue(self, name: str, at: float) -> tuple[list[RecordedTask], list[RecordedTask]]:
-        """The tasks of a demand that have arrived and that have started since it was looked at last."""
+        """Count the tasks of a demand that have arrived and that have started since the last pass."""
         demand: Demand | None = self._tables.tables["demand"].get(name)
         new = name not in self.demands
         if demand is not None and new:
@@ -185,7 +186,7 @@ class Happening:
         return arrived, started
 
     def _show(self, was: WorkNode | None, now: WorkNode | None) -> str:
-        """Note a node as it is now; the slice that it is of."""
+        """Record the current state of a node; return its slice."""
         if was is not None:
             self._nodes.get(was.slice_id, {}).pop(was.id, None)
         if now is not None:
@@ -195,7 +196,7 @@ class Happening:
         return known.slice_id
 
     def _weigh(self, name: str) -> None:
-        """Count a slice again: what its nodes do and what it costs, whether it was launched or stopped."""
+        """Recount a slice: the activity of its nodes, its cost, and whether it was launched or stopped."""
         record: SliceRecord | None = self._tables.tables["slice"].get(name)
         self._capacity.subtract(self._doing.pop(name, Counter()))
         self._cost -= self._prices.pop(name, 0)

@@ -21,29 +21,29 @@ from windlass.sim.faults.catalogue import Fault, FaultKind
 from windlass.sim.run.script import Script
 
 REFUSALS: dict[str, FaultKind] = {Code.QUOTA: "quota", Code.RATE_LIMITED: "throttled"}
-"""How a launch can be refused, by the code of it; all else is as good as out of stock."""
+"""Kinds of refusals by code; all others count as a stock-out."""
 
 
 @dataclass
 class GroupRates:
-    """What is known of the machines of one group."""
+    """Observed boot times and failures of one group."""
 
     boots: list[float] = field(default_factory=list)
-    """Seconds from the call until it was ready, of each that came up."""
+    """Seconds from the call until READY, of each machine that started."""
     calls: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    """Launch calls that were refused, by the kind of fault."""
+    """Refused launch calls, by kind of fault."""
     pauses: list[float] = field(default_factory=list)
-    """Seconds that a provider wanted to be left alone."""
+    """Seconds for which a provider asked not to be called."""
     never_up: int = 0
-    """Machines that were there and never became ready."""
+    """Machines that were listed and never became ready."""
     taken: list[float] = field(default_factory=list)
-    """Seconds for which machines were ready that the provider took away, or that died."""
+    """Seconds for which machines were ready before they were preempted or died."""
 
 
 @dataclass
 class ProviderRates:
-    """Of every group. ``slices``: those that are there when the journal begins."""
+    """Return the rates of every group. ``slices``: those that exist when the journal begins."""
 
     slices: dict[str, SliceRecord] = field(default_factory=dict)
     groups: dict[str, GroupRates] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class ProviderRates:
             odds.taken.append(max(0.0, record.since - record.joined_at))
 
     def kinds(self, settings: Settings) -> tuple[MachineKind, ...]:
-        """What the simulated cloud sells: each group, with the boot times that were seen of it."""
+        """Return the kinds of the simulated cloud: one per group, with its observed boot times."""
         found = []
         for kind in Script(settings).all_kinds():
             group = settings.by_name[kind.offering.name].group
@@ -93,7 +93,7 @@ class ProviderRates:
         return tuple(found)
 
     def faults(self) -> tuple[Fault, ...]:
-        """What goes wrong, as often as it did."""
+        """Return faults with the observed rates."""
         return tuple(fault for name, odds in sorted(self.groups.items()) for fault in _faults(name, odds))
 
 

@@ -27,16 +27,16 @@ from .provider_rates import ProviderRates
 from .tasks import RecordedTask
 
 PARTS = 8
-"""Tasks of one demand that ran for different times become so many jobs at most, each with the mean of its part."""
+"""Most jobs for the tasks of one demand that ran for different times; each has the mean duration of its part."""
 ALIKE = 1.1
-"""Tasks whose lengths differ by less than this factor are one job."""
+"""Tasks whose durations differ by less than this factor become one job."""
 UNKNOWN_LENGTH = 300.0
-"""Seconds that a task is taken to run when none was ever seen to end."""
+"""Assumed duration of a task when none was ever seen to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The work and the provider behaviour in some hours of a journal."""
+    """The work and the provider behaviour in a time span of a journal."""
 
     since: float
     until: float
@@ -47,14 +47,15 @@ class Recording:
     requests: tuple[Demand, ...]
     odds: ProviderRates
     settings: Settings
-    """Those that were in force at the end."""
+    """The settings in force at the end."""
     assumptions: tuple[str, ...]
-    """About the work and the beginning; what is assumed of the provider depends on the settings, and is given by
-    ``told_of``."""
+    """Assumptions about the work and the start; those about the provider depend on the settings, and come from
+    ``all_assumptions``.
+    """
 
-    def told_of(self, settings: Settings) -> tuple[str, ...]:
-        """All assumptions of a model under these settings."""
-        return (*self.assumptions, *_told_of_provider(self.odds, settings), *ALWAYS)
+    def all_assumptions(self, settings: Settings) -> tuple[str, ...]:
+        """Return all assumptions of a model under these settings."""
+        return (*self.assumptions, *_provider_assumptions(self.odds, settings), *ALWAYS)
 
 
 ALWAYS = (
@@ -64,8 +65,9 @@ ALWAYS = (
 
 
 def recording_of(journal: Journal, since: float | None = None) -> Recording | None:
-    """All of a journal, or what comes after an instant; None: there are no two instants in it between which anything
-    could have happened. ``Unreadable`` as for a replay."""
+    """Read a whole journal, or the part after a time; None: it has fewer than two passes. ``Unreadable`` as for a
+    replay.
+    """
     start, _, seq = beginning(journal, since)
     if since is not None and start.at < since:
         start = with_nodes(recovered(journal, until=since))
@@ -99,13 +101,13 @@ def recording_of(journal: Journal, since: float | None = None) -> Recording | No
         odds=odds,
         settings=settings,
         assumptions=tuple(
-            _told_of_work(tasks, len(start.fleet.slices), configured - (not seq), len(orders), len(requests))
+            _work_assumptions(tasks, len(start.fleet.slices), configured - (not seq), len(orders), len(requests))
         ),
     )
 
 
 def _outermost(journal: Journal, after: int, *, newest: bool) -> Record | None:
-    """The first or the last record that a controller wrote."""
+    """Return the first or the last record that a controller wrote."""
     return next((one for one in journal.read(after, newest_first=newest) if one.kind != ORDER), None)
 
 
@@ -113,7 +115,7 @@ def _outermost(journal: Journal, after: int, *, newest: bool) -> Record | None:
 
 
 class _Known:
-    """How long tasks of a kind ran, for those of which it is not known."""
+    """Durations of tasks by kind, for tasks whose duration is unknown."""
 
     def __init__(self, tasks: Iterable[RecordedTask]) -> None:
         self._of: dict[object, list[float]] = {}
@@ -132,7 +134,7 @@ class _Known:
 
 
 def _jobs(tasks: Sequence[RecordedTask], demands: dict[str, Demand], known: _Known, since: float) -> Iterator[Job]:
-    """Tasks of one demand that came together are jobs: one for those that ran about as long as each other."""
+    """Group tasks of one demand that arrived together into jobs of about equal duration."""
     together: dict[tuple[str, float], list[RecordedTask]] = {}
     for task in tasks:
         if not task.withdrawn and not task.lost:
@@ -157,7 +159,7 @@ def _jobs(tasks: Sequence[RecordedTask], demands: dict[str, Demand], known: _Kno
 
 
 def _parts(tasks: Sequence[RecordedTask], known: _Known) -> Iterator[list[RecordedTask]]:
-    """Tasks that ran about as long as each other and need the same."""
+    """Return a job of tasks with about equal duration and equal needs."""
     by_needs: dict[Amounts, list[tuple[float, int, RecordedTask]]] = {}
     for number, task in enumerate(tasks):
         by_needs.setdefault(task.needs, []).append((known.length(task), number, task))
@@ -172,24 +174,24 @@ def _parts(tasks: Sequence[RecordedTask], known: _Known) -> Iterator[list[Record
 # -- what is assumed -----------------------------------------------------------------------------------------------
 
 
-def _told_of_work(
+def _work_assumptions(
     tasks: Sequence[RecordedTask], slices: int, reconfigured: int, orders: int, requests: int
 ) -> Iterator[str]:
     kept = [task for task in tasks if not task.withdrawn and not task.lost]
     yield f"The same work arrives: {plural(len(kept), 'task')}, at the same times and with the same needs."
     seen = sum(task.end_seen for task in kept)
     yield (
-        f"How long a task runs is read from what nodes had in use from look to look: {plural(seen, 'task')} "
+        f"How long a task runs is derived from the usage of nodes between observations: {plural(seen, 'task')} "
         f"{'was' if seen == 1 else 'were'} followed to the end."
     )
     if unseen := sum(task.unseen for task in kept):
-        yield f"{plural(unseen, 'task')} never waited, and are known by what nodes had in use: they may run anywhere."
+        yield f"{plural(unseen, 'task')} never waited and are known only by the usage of nodes: they may run anywhere."
     if running := sum(task.started is not None and not task.end_seen for task in kept):
-        yield f"{_still(running, 'ran')} when the journal ends: taken as long as that."
+        yield f"{_still(running, 'ran')} when the journal ends: assumed to run just as long."
     if waiting := sum(task.started is None for task in kept):
-        yield f"{_still(waiting, 'waited')} when the journal ends: taken as long as others of the kind."
+        yield f"{_still(waiting, 'waited')} when the journal ends: assumed to run as long as others of the kind."
     if withdrawn := sum(task.withdrawn for task in tasks):
-        yield f"{plural(withdrawn, 'task')} went away without being seen to run: left out."
+        yield f"{plural(withdrawn, 'task')} disappeared without being seen to run: left out."
     if slices:
         yield f"The model starts without machines; in the journal there {_were(slices, 'machine')}, with work on them."
     if reconfigured > 0:
@@ -200,20 +202,20 @@ def _told_of_work(
         yield f"{plural(requests, 'standing request')} of the end {'holds' if requests == 1 else 'hold'} all the time."
 
 
-def _told_of_provider(odds: ProviderRates, settings: Settings) -> Iterator[str]:
+def _provider_assumptions(odds: ProviderRates, settings: Settings) -> Iterator[str]:
     for sold in settings.groups:
         name, known = sold.group.name, odds.groups.get(sold.group.name)
         if known is not None and known.boots:
             boots = sorted(known.boots)
             low, middle, high = (seconds(round(one, 1)) for one in (boots[0], median(boots), boots[-1]))
             span = low if low == high else f"{low} to {high}, median {middle}"
-            yield f"{name}: boots in a time that the journal has, by chance: {plural(len(boots), 'boot')}, {span}."
+            yield f"{name}: boots in a random one of the recorded times: {plural(len(boots), 'boot')}, {span}."
         else:
-            yield f"{name}: none was seen to boot, so it takes its boot_seconds, {seconds(sold.group.boot_seconds)}."
+            yield f"{name}: no boot was recorded, so it takes its boot_seconds, {seconds(sold.group.boot_seconds)}."
     faults = [fault for fault in odds.faults() if fault.groups and min(fault.groups) in settings.by_name]
     for fault in faults:
         (name,) = fault.groups or ("",)
-        yield f"{name}: {_FAULTS[fault.kind]} in {100 * fault.rate:.0f} % of all cases, by chance."
+        yield f"{name}: {_FAULTS[fault.kind]} in {100 * fault.rate:.0f} % of all cases, at random."
     if not faults:
         yield "No launch is refused and no machine is lost, as in the journal."
 
@@ -223,7 +225,7 @@ _FAULTS = {
     "quota": "a launch is refused by the quota",
     "throttled": "a launch is throttled",
     "boot-never": "a machine never comes up",
-    "preempted": "a machine is taken away or dies",
+    "preempted": "a machine is preempted or dies",
 }
 
 

@@ -34,11 +34,11 @@ class _Overheard(MemoryJournal):
 
 
 def modelled(
-    recording: Recording, settings: Settings, *, seed: int = 0, came_to: Callable[[float], None] = lambda _: None
+    recording: Recording, settings: Settings, *, seed: int = 0, on_progress: Callable[[float], None] = lambda _: None
 ) -> tuple[RecordedHistory, Sequence[Sample]]:
-    """What would have happened, and how it would have looked over time."""
+    """Return the metrics under other settings, and the curve over time."""
     span = recording.until - recording.since
-    # Provider settings of a group mean nothing to a simulated provider.
+    # A simulated provider ignores the provider settings of a group.
     plain = replace(settings, groups=tuple(replace(sold, settings={}) for sold in settings.groups))
     script = Script(
         plain,
@@ -53,7 +53,7 @@ def modelled(
     engine = Simulation(
         script,
         journal=_Overheard(happening),
-        watch=lambda engine: came_to(min(1.0, (engine.now() - EPOCH) / span)),
+        watch=lambda engine: on_progress(min(1.0, (engine.now() - EPOCH) / span)),
         thorough=False,
         stop_at_breach=False,
         by_clock=False,

@@ -18,15 +18,15 @@ class RecordedTask:
     started: float | None = None
     ended: float | None = None
     end_seen: bool = False
-    """Whether its end was seen; else it still ran at the end of the journal."""
+    """Whether its end was seen; otherwise it still ran at the end of the journal."""
     withdrawn: bool = False
-    """It went away without being seen to run."""
+    """Whether it disappeared without being seen to run."""
     unseen: bool = False
-    """It was never seen to wait: nodes have it in use, and that is all that is known of it."""
+    """Whether it was never seen to wait: only its usage of a node is known."""
     lost: bool = False
-    """Its machine went away under it, and it waited again."""
+    """Whether its machine was lost, and it waited again."""
     again: RecordedTask | None = None
-    """The lost one that this is the second try of."""
+    """The lost task that this one repeats."""
 
     @property
     def came(self) -> float:
@@ -36,14 +36,14 @@ class RecordedTask:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was new in one pass, for code that follows the tasks."""
+    """The changes of one pass, as input for the tracking of tasks."""
 
     at: float
     before: float
-    """The instant of the pass before."""
+    """Time of the pass before."""
     arrived: tuple[RecordedTask, ...]
     started: tuple[RecordedTask, ...]
     nodes: tuple[tuple[WorkNode | None, WorkNode | None], ...]
     """Nodes that changed: as they were and as they are."""
     gone: tuple[str, ...]
-    """Slices that are over."""
+    """Slices that have ended."""

@@ -13,14 +13,14 @@ from windlass.workloads.protocol import Acknowledgement
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """No new work on a slice, and from when on the workload says so."""
+    """A cordon of a slice, and when the workload acknowledges it."""
 
     epoch: int
     acknowledged_from: float
 
 
 class Cordons:
-    """Those that hold, by slice, and the epochs that were heard."""
+    """Current cordons by slice, and the epochs seen."""
 
     def __init__(self) -> None:
         self._holding: dict[str, Cordon] = {}
@@ -38,7 +38,7 @@ class Cordons:
         self._holding[slice_id] = cordon
 
     def lift(self, slice_id: str, epoch: int) -> bool:
-        """Those up to an epoch, also if they are still to come; whether one held."""
+        """Lift the cordons up to an epoch, including ones that arrive later; return whether there was one."""
         self._voided[slice_id] = max(epoch, self._voided.get(slice_id, -1))
         cordon = self._holding.get(slice_id)
         if cordon is None or cordon.epoch > epoch:
@@ -47,7 +47,7 @@ class Cordons:
         return True
 
     def holds(self, slice_id: str, epoch: int) -> bool:
-        """Whether the cordon of just this epoch holds."""
+        """Whether the current cordon has exactly this epoch."""
         cordon = self._holding.get(slice_id)
         return cordon is not None and cordon.epoch == epoch
 
@@ -61,7 +61,7 @@ class Cordons:
         return [cordon.acknowledged_from for cordon in self._holding.values()] if self._holding else []
 
     def words(self, now: float, running: Callable[[str], int]) -> tuple[Acknowledgement, ...]:
-        """What there is to say, by slice; ``running``: how many tasks run on one."""
+        """Return the acknowledgements that are due; ``running`` returns the number of tasks on a slice."""
         if not self._holding:
             return ()
         return tuple(

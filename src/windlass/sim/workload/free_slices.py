@@ -8,15 +8,15 @@ from windlass.core.model.snapshot import Amounts, Demand
 
 
 class FreeSlices:
-    """Every slice with the most of each resource that is free on one of its nodes."""
+    """Index of slices by the largest free amount of each resource on one node."""
 
     def __init__(self) -> None:
         self._free: dict[str, Amounts] = {}
         self._by_free: dict[Amounts, tuple[dict[str, int], dict[str, None]]] = {}
-        """What is free, by resource, and who has that."""
+        """Slices by free amount, for each resource."""
 
     def put(self, slice_id: str, free: Amounts | None) -> None:
-        """What a slice offers from now on; None: nothing."""
+        """Set what a slice offers; None: nothing."""
         before = self._free.pop(slice_id, None)
         if before is not None:
             _, alike = self._by_free[before]
@@ -30,7 +30,7 @@ class FreeSlices:
             self._by_free[free][1][slice_id] = None
 
     def with_room(self, demands: Iterable[Demand]) -> list[str]:
-        """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
+        """Return the slices on which some demand may start; the others have less than the smallest task needs."""
         if not self._by_free:
             return []
         least, found = _least(demands), list[str]()
@@ -44,7 +44,7 @@ class FreeSlices:
 
 
 def _least(demands: Iterable[Demand]) -> Amounts:
-    """What every waiting task needs at least: where that is not free, none of them can start."""
+    """Return the smallest needs over all waiting tasks: where they are not free, no task can start."""
     least: dict[str, int] | None = None
     for needs in {bundle.needs for demand in demands for bundle in demand.bundles}:
         some = dict(needs)

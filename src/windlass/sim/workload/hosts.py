@@ -1,4 +1,4 @@
-"""This module tracks hosts that join and leave, per slice, so that a reader looks only at what changed."""
+"""This module tracks hosts that join and leave, per slice, so that a reader reads only what changed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from windlass.sim.cloud.machines import LiveHost
 from windlass.sim.cloud.provider import SimulatedProvider
 
 Changes = Mapping[str, Sequence[LiveHost]]
-"""Slices about whose hosts something has changed, each with the hosts that it has now."""
+"""Returns the slices whose hosts changed, each with its current hosts."""
 NONE: Final[Changes] = {}
 
 
 class Joining:
-    """What changes at some clouds, from one time of asking to the next."""
+    """Changes at some clouds since the last call."""
 
     def __init__(self, clouds: Sequence[SimulatedProvider]) -> None:
         self._clouds = clouds
@@ -28,7 +28,7 @@ class Joining:
 
 
 class Compared:
-    """The same for hosts that are always reported whole; a tuple that is the same object as before has not changed."""
+    """Changes of hosts that are always reported completely; an identical tuple object has not changed."""
 
     def __init__(self, hosts: Callable[[], Sequence[LiveHost]]) -> None:
         self._hosts = hosts

@@ -39,12 +39,12 @@ class TaskRun:
     started: float
     ends: float
     kind: Bundle | None = None
-    """One of them as a bundle, with the conditions that it has of its own."""
+    """Return one task as a bundle, with its own conditions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Work that was ended before its time, and how: its node went away, or it was evicted on request."""
+    """Work that was ended early, and why: its node was lost, or it was evicted."""
 
     run: TaskRun
     at: float
@@ -52,7 +52,7 @@ class Interrupted:
 
 
 def recounted(job: Job, waiting: Demand | None, kind: Bundle, more: int) -> Demand | None:
-    """The waiting demand of a job with ``more`` tasks of a kind; None: no task waits any more."""
+    """Return the waiting demand of a job with ``more`` tasks of a kind; None: no task waits."""
     demand = replace(job.demand, bundles=(), since=job.arrives) if waiting is None else waiting
     counts = {kind: more}
     for bundle in demand.bundles:
@@ -63,7 +63,7 @@ def recounted(job: Job, waiting: Demand | None, kind: Bundle, more: int) -> Dema
 
 
 def task_seconds(job: Job, fault_set: FaultSet, now: float, occasion: tuple[object, ...]) -> float:
-    """How long a task runs. ``occasion``: the node and the number of the run; empty for the members of a gang."""
+    """Return the duration of a task. ``occasion``: the node and the number of the run; empty for a gang."""
     length = fault_set.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
     if fault_set.faults:
         if fault_set.strikes("slow-node", now, *(occasion[:1] or (job.id, now))):

@@ -19,7 +19,7 @@ SOON: Final = 1200.0
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """One of them, of one node."""
+    """An outage of one node."""
 
     kind: FaultKind
     begins: float
@@ -27,18 +27,18 @@ class Outage:
 
 
 class Outages:
-    """Those to come and those that hold, one for each node at most."""
+    """Future and current outages, at most one per node."""
 
     def __init__(self) -> None:
         self._of_node: dict[str, Outage] = {}
         self._turns: list[tuple[float, str]] = []
-        """When one begins or ends."""
+        """Return the next start or end of an outage."""
 
     def __bool__(self) -> bool:
         return bool(self._of_node)
 
     def draw(self, host: LiveHost, fault_set: FaultSet, now: float) -> None:
-        """Whether and when a node will be out of sight or unwell for a while."""
+        """Draw whether and when a node becomes invisible or unhealthy."""
         if not fault_set.faults:
             return
         for kind in KINDS:
@@ -51,12 +51,12 @@ class Outages:
                 return
 
     def on(self, node: str, now: float) -> FaultKind | None:
-        """What holds for a node."""
+        """Return the current outage of a node."""
         outage = self._of_node.get(node) if self._of_node else None
         return outage.kind if outage is not None and outage.begins <= now < outage.ends else None
 
     def visible(self, nodes: Iterable[WorkNode], fault_set: FaultSet, now: float) -> tuple[WorkNode, ...]:
-        """Nodes as they are visible under faults: one is out of sight, another is listed twice."""
+        """Return the nodes as visible under faults: some are invisible, some are listed twice."""
         shown = []
         for node in nodes:
             if self.on(node.id, now) != "heartbeat-lost":
@@ -70,7 +70,7 @@ class Outages:
         return self._turns[0][0] if self._turns else inf
 
     def turned(self, now: float) -> Iterator[str]:
-        """Take out, one by one, the nodes for which one has begun or ended by now."""
+        """Yield the nodes for which an outage has begun or ended by now."""
         while self.next_turn <= now:
             yield heappop(self._turns)[1]
 
@@ -78,7 +78,7 @@ class Outages:
         self._of_node.pop(node, None)
 
     def end_all(self) -> list[str]:
-        """No more of them; the nodes that had one."""
+        """Stop all outages; return the affected nodes."""
         nodes = list(self._of_node)
         self._of_node.clear()
         return nodes

@@ -51,29 +51,29 @@ class PlacedTasks:
     needs: Amounts
     count: int
     bundle: Bundle | None = None
-    """The bundle of the demand that they are of, where it matters."""
+    """Their bundle in the demand, where it matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What speaks for a node, the less the better, and how many tasks fit there."""
+    """The score of a node (lower is better), and how many tasks fit there."""
 
     unmet: int
-    """Preferences that are not met."""
+    """Number of preferences that are not met."""
     accelerators: bool
     """Whether the node has accelerators that the task does not need."""
     left: float
-    """What it would have left free."""
+    """Free resources that would be left."""
     capacity: int
 
 
 _BY_ID: Final = attrgetter("id")
 SCORES = 50_000
-"""Answers that are remembered: more than there are different ones in most traces, and a few megabytes."""
+"""Size of the cache: more than the distinct cases of most traces, and a few megabytes."""
 
 
 class Places:
-    """Where tasks start, on slices of some groups. What follows from the groups alone is worked out once."""
+    """Places tasks on slices of some groups. Values derived from the groups are computed once."""
 
     def __init__(self, groups: Iterable[Group]) -> None:
         self._groups = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
@@ -82,7 +82,7 @@ class Places:
         self._scores: dict[Hashable, Score | None] = {}
 
     def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[PlacedTasks]:
-        """What can start now on these slices, all of them ready and of a known group, with their nodes by id."""
+        """Return what can start now on these slices, all of them ready and of a known group, with their nodes by id."""
         slices = sorted(slices, key=_BY_ID)
         valid = [demand for demand in demands if demand.mistake is None and not _late(demand, now)]
         if not valid:
@@ -114,7 +114,7 @@ class Places:
                 yield from _dealt(shape.members, table.take(shape.selector, shape.needs, shape.count), shape.needs)
 
     def _by_rules(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[PlacedTasks]:
-        """The same where constraints between tasks matter: what the planner itself would place, and buy nothing."""
+        """Return the same under constraints between tasks: what the planner would place without buying."""
         draft = self._draft(slices, demands, now)
         serve(draft)
         rows = [node.id for item in slices for node in item.offering_nodes]
@@ -124,8 +124,9 @@ class Places:
             yield from _dealt(shape.members, _nodes(served.runs, rows), shape.needs)
 
     def score(self, group: str, node: Node, used: Amounts, selector: Selector, needs: Amounts) -> Score | None:
-        """What the rule says about a task on a node on which so much is used; None: it does not fit there. A node in
-        the same use as one that was asked before gives the same answer."""
+        """Return the score of a task on a node with this usage; None: it does not fit. Nodes with equal usage share the
+        cached result.
+        """
         labels = tuple(sorted(node.labels.items())) if selector[0] or selector[1] or selector[3] else ()
         key = (group, used, labels, selector, needs)
         if key not in self._scores:
@@ -149,14 +150,14 @@ class Places:
         return Score(int(unmet), idle, float(offers.room.left_share(need, np.zeros(1, np.int64))[0]), capacity)
 
     def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> PlanDraft:
-        """A whole draft of a plan, for gangs that must lie together."""
+        """Return a complete draft of a plan, for gangs that must be placed together."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands), now=now)
         draft = PlanDraft(SnapshotTables(snapshot, self._memo), DraftOptions())
         draft.open()
         return draft
 
     def _offers(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Offers:
-        """The room on the slices, a row for each node, and no more than that."""
+        """Return the free capacity of the slices, a row for each node."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands))
         layout = SnapshotTables(snapshot, self._memo)
         return Offers(layout.eligibility, layout.rows)
@@ -167,8 +168,9 @@ def _late(demand: Demand, now: Seconds) -> bool:
 
 
 class _Asked:
-    """Nodes that are asked one by one: for tasks that take no share of a device, since then what is free on a node
-    follows from how much is used there, in whatever order it was taken."""
+    """Nodes that are checked one by one: for tasks without device shares, where free capacity depends only on usage,
+    not on its order.
+    """
 
     def __init__(self, places: Places, slices: Iterable[Slice]) -> None:
         self._places = places
@@ -176,7 +178,7 @@ class _Asked:
         self._used: dict[str, Amounts] = {}
 
     def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
-        """Up to so many equal tasks, on nodes with so many each, the best first."""
+        """Place up to ``count`` equal tasks on nodes with their capacities, the best node first."""
         found, used_now = [], self._used
         plain = not (selector[0] or selector[1] or selector[3])
         known: dict[tuple[str, int], Score | None] = {}
@@ -210,13 +212,13 @@ class _Asked:
 
 
 class _Laid:
-    """Nodes that are laid out as rows of a table, and asked all at once."""
+    """Nodes as rows of a table, checked all at once."""
 
     def __init__(self, offers: Offers, rows: Sequence[str]) -> None:
         self._offers, self.rows = offers, rows
 
     def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
-        """Up to so many equal tasks, on nodes with so many each, the best first."""
+        """Place up to ``count`` equal tasks on nodes with their capacities, the best node first."""
         taken = self._offers.place(Need.of(dict(needs), self._offers.room.kinds), selector, count)
         return [(self.rows[row], some) for row, some in zip(taken.rows.tolist(), taken.counts.tolist(), strict=True)]
 
@@ -228,7 +230,7 @@ class _Laid:
 
 
 def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[GangTasks]) -> list[PlacedTasks]:
-    """Each member where it fits, if all of them do."""
+    """Place each member where it fits, if all of them fit."""
     mark, found = table.mark(), []
     for bundle in bundles:
         taken = table.take(selector_of(gang), bundle.needs, bundle.count)
@@ -242,7 +244,7 @@ def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[GangTasks])
 def _dealt(
     members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]], needs: Amounts
 ) -> Iterator[PlacedTasks]:
-    """Equal tasks of some demands on nodes that take so many each, one after the other."""
+    """Place equal tasks of some demands on nodes with their capacities, in order."""
     waiting = iter(members)
     name, left = "", 0
     for node, count in places:
@@ -256,7 +258,7 @@ def _dealt(
 
 
 def _are_alike(demands: Sequence[Demand]) -> bool:
-    """Whether all of them are of the same single tasks, so that it does not matter which goes first."""
+    """Whether all of them are equal single tasks, so that their order does not matter."""
     first = demands[0]
     if first.gang is not None or len(first.bundles) != 1:
         return False
@@ -284,14 +286,14 @@ def _with(used: Amounts, needs: Amounts, count: int) -> Amounts:
 
 
 def _whole_gang(draft: PlanDraft, gang: Demand, rows: Sequence[str]) -> list[PlacedTasks]:
-    """A gang that must lie on one node, one slice, or one member a host."""
+    """Place a gang on one node, on one slice, or one member per host."""
     served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
     draft.offers.room.forget()
     return [] if served is None else list(_members(draft, gang, served, rows))
 
 
 def _members(draft: PlanDraft, gang: Demand, served: Served, rows: Sequence[str]) -> Iterator[PlacedTasks]:
-    """Where each bundle of a gang went, node by node."""
+    """Return where each bundle of a gang was placed, node by node."""
     for index, tasks in enumerate(tasks_of(draft, gang)):
         places = list(_nodes([run for run in served.runs if run.tasks == index], rows))
         bundles = iter(tasks.bundles)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from windlass.core.model.snapshot import Demand, Snapshot
 from windlass.scenario import ScenarioError
 from windlass.scenario.parser import plain_data
+from windlass.scenario.reader import shown
 from windlass.scenario.scenario import read_plain
 from windlass.scenario.writer import write_scenario
 from windlass.setting_types import YEARS, BadSettings, Duration, Place, Section, Setting
@@ -36,7 +37,7 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
 
 
 def _demands(file: str | None, snapshot: Snapshot) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
-    """Read the demands and standing requests of a file; each mistake names the setting that named the file."""
+    """Read the demands and standing requests of a file; errors name the setting that names the file."""
     if file is None:
         return (), ()
     try:
@@ -44,7 +45,7 @@ def _demands(file: str | None, snapshot: Snapshot) -> tuple[tuple[Demand, ...], 
         groups = write_scenario(snapshot)["groups"]
         read = read_plain({**data, "groups": groups} if isinstance(data, Mapping) else data)
     except OSError as error:
-        raise BadSettings([f"workload.demands: {file} cannot be read: {error.strerror}"]) from None
+        raise BadSettings([f"workload.demands: {shown(file)} cannot be read: {error.strerror}"]) from None
     except ScenarioError as error:
         raise BadSettings([f"workload.demands: {file}: {mistake}" for mistake in error.mistakes]) from None
     return read.demands, read.requests

@@ -1,4 +1,4 @@
-"""RunningIndex holds the running tasks; a query costs by the size of its answer, not by how much runs."""
+"""RunningIndex holds the running tasks; the cost of a query grows with its result, not with the number of tasks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from windlass.core.model.snapshot import Amounts, amounts
 from .jobs import TaskRun
 
 ALIKE: Final = 10_000
-"""Different amounts that are remembered: more than there are on the nodes of most clusters at a time."""
+"""Size of the cache of amounts: more than the distinct ones of most clusters."""
 
 
 class RunningIndex:
-    """Every run, by its number, its node, its slice and its job, and when it ends."""
+    """Every run by number, node, slice, job and end time."""
 
     def __init__(self) -> None:
         self._runs: dict[int, TaskRun] = {}
@@ -27,7 +27,7 @@ class RunningIndex:
         self._slice_tasks: dict[str, int] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._usage: dict[str, tuple[Amounts, int]] = {}
-        """The same for those that were asked for."""
+        """Cached usage of nodes that were queried."""
         self._alike: dict[Amounts, Amounts] = {}
         self.started = 0
         self.count = 0
@@ -83,18 +83,18 @@ class RunningIndex:
 
     @property
     def first_end(self) -> float:
-        """Nothing ends before this."""
+        """Return a time before which nothing ends."""
         return self._ends[0][0] if self._ends else inf
 
     def over(self, now: float) -> Iterator[TaskRun]:
-        """Take out, one by one, what has come to its end by now."""
+        """Remove and yield the runs that have ended by now."""
         while self._ends and self._ends[0][0] <= now:
             _, key = heappop(self._ends)
             if key in self._runs:
                 yield self.pop(key)
 
     def next_end(self) -> float:
-        """When the next one ends; infinity: none ever does."""
+        """Return when the next run ends; infinity: never."""
         ends = self._ends
         while ends and ends[0][1] not in self._runs:
             heappop(ends)

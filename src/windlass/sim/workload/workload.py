@@ -1,8 +1,8 @@
 """The simulated workload runs jobs on the hosts that have joined, behind the fence of the contract.
 
 It sees hosts through their agents (``hosts``), as a real one does, never through the cloud's list. Work that loses its
-node waits again from the start and is kept in ``interrupted``, against which "never kills running work" is checked.
-Unchanged items are returned as the same objects.
+node waits again from the start and is recorded in ``interrupted``, which the checker uses for "never kills running
+work". Unchanged items are returned as the same objects.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class SimulatedWorkload:
         faults: Iterable[Fault] = (),
         struck: dict[str, int] | None = None,
     ) -> None:
-        """``hosts``: the hosts that have joined, all of them, such as ``SimulatedProvider.live_hosts``, or what changes
-        about them. ``struck`` counts the faults."""
+        """``hosts``: all joined hosts, such as ``SimulatedProvider.live_hosts``, or their changes. ``struck`` counts
+        the applied faults.
+        """
         self._groups = {group.name: group for group in groups}
         self._places = Places(self._groups.values())
         self._hosts = hosts if isinstance(hosts, Joining) else Compared(hosts)
@@ -58,39 +59,38 @@ class SimulatedWorkload:
         self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
         self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
         self._arrived = 0
-        """How many of them have come."""
+        """Number of jobs that have arrived."""
         self._jobs: dict[str, Job] = {}
         self._waiting: dict[str, Demand] = {}
         self._runs = RunningIndex()
         self._idle_since: dict[str, float] = {}
         self._cordons = Cordons()
         self._forgotten: set[str] = set()
-        self._looks = 0
+        self._observations = 0
         self._joined: dict[str, LiveHost] = {}
         self._slices: dict[str, dict[str, LiveHost]] = {}
         self._nodes: dict[str, WorkNode] = {}
-        """Nodes that have joined, as they showed when they were last looked at."""
+        """Joined nodes, as of their last update."""
         self._stale: dict[str, None] = {}
-        """Nodes about which something has changed since."""
+        """Nodes that changed since then."""
         self._shown: tuple[WorkNode, ...] | None = None
         self._demands: tuple[Demand, ...] | None = None
         self._offered = FreeSlices()
         self._laid_out: dict[str, Slice] = {}
-        """Slices with room as they were last offered, if they were asked for."""
+        """Cached slices with free capacity."""
         self._stale_offers: dict[str, None] = {}
-        """Slices about which something has changed since they were last offered."""
+        """Slices that changed since they were cached."""
         self._outages = Outages()
         self._due = self._next_arrival
-        """Nothing happens without input before this, except that hosts come and go."""
+        """Nothing happens without input before this time, except that hosts join and leave."""
         self._room_changed = False
         self._touched: dict[str, bool | None] = {}
-        """Nodes about which something has changed since the last observation, each with whether it had work then; None:
-        it was not there."""
+        """Nodes that changed since the last observation, each with whether it was busy then; None: it did not exist."""
         self._seen_waiting: tuple[Demand, ...] = ()
         self._seen_words: tuple[Acknowledgement, ...] = ()
-        """What waited and what there was to say about cordons at the last observation."""
+        """Waiting demand and acknowledgements at the last observation."""
         self._stirred: dict[str, None] = {}
-        """Jobs of which tasks have begun or ended."""
+        """Jobs with tasks that have started or ended."""
         self.requests = tuple(requests)
         self.finished: dict[str, float] = {}
         """When the last task of each job ended."""
@@ -99,7 +99,7 @@ class SimulatedWorkload:
         self.interrupted: list[Interrupted] = []
 
     def regroup(self, groups: Iterable[Group]) -> None:
-        """From now on hosts are of these groups."""
+        """Set the groups of hosts from now on."""
         self._groups = {group.name: group for group in groups}
         self._places = Places(self._groups.values())
         self._stale_offers.update(dict.fromkeys(self._slices))
@@ -116,18 +116,18 @@ class SimulatedWorkload:
 
     async def _observed_with_faults(self) -> WorkloadView:
         self._look()
-        now, looks = self._now(), self._looks
-        if self._fault_set.strikes("observe-fails", now, looks):
+        now, number = self._now(), self._observations
+        if self._fault_set.strikes("observe-fails", now, number):
             raise WorkloadError("the workload cannot be asked just now")
-        if self._fault_set.strikes("observe-hangs", now, looks):
+        if self._fault_set.strikes("observe-hangs", now, number):
             await asyncio.Event().wait()
         view = WorkloadView(self._queue(), self.requests, self._view(), self._acknowledged(self._seen_words, now))
-        return distorted(view, self._fault_set, now, looks)
+        return distorted(view, self._fault_set, now, number)
 
     def _look(self) -> None:
-        """What is seen from now on is news."""
+        """Mark everything as observed."""
         self.step()
-        self._looks += 1
+        self._observations += 1
         self._touched.clear()
         self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(self._now(), self.running_on)
 
@@ -138,7 +138,7 @@ class SimulatedWorkload:
         return self._demands
 
     def _acknowledged(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
-        """Acknowledgements of cordons as they arrive under faults: some of them twice."""
+        """Return the acknowledgements as they arrive under faults, some of them twice."""
         if not words or "ack-doubled" not in self._fault_set.by_kind:
             return words
         doubled = [
@@ -185,30 +185,30 @@ class SimulatedWorkload:
         self.step()
 
     async def close(self) -> None:
-        """Nothing is open; work goes on."""
+        """Does nothing: no resource is open, and work goes on."""
 
     # -- the world --------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
-        """One more job, under an id of its own; it arrives at its time, or now if that has passed."""
+        """Add a job with a new id; it arrives at its time, or now if that has passed."""
         insort(self._coming, (job.arrives, job.id, job), lo=self._arrived)
         self._due = min(self._due, job.arrives)
 
     def step(self) -> None:
-        """Make happen what is due by now: nodes go, tasks end, jobs arrive, waiting work starts."""
+        """Process everything that is due: nodes leave, tasks end, jobs arrive, waiting work starts."""
         now = self._now()
-        # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
-        # behind a long step would make the one promise that counts look kept.
+        # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. Otherwise a long
+        # step could hide a kill.
         self._meet_hosts(now)
         if self._due <= now:
             self._let_pass(now)
         if self._room_changed:
             if self._waiting:
                 self._start()
-            self._room_changed = False  # what has just started took room and made none
+            self._room_changed = False  # tasks that have just started free no capacity
 
     def _let_pass(self, now: float) -> None:
-        """Tasks end, outages begin and end, jobs arrive."""
+        """Process ends of tasks, outages and arrivals."""
         for run in self._runs.over(now):
             self._idle_since[run.node] = run.ends
             self._touch(run.node)
@@ -233,17 +233,17 @@ class SimulatedWorkload:
         return self._coming[self._arrived][0] if self._arrived < len(self._coming) else inf
 
     def next_event(self) -> float | None:
-        """The next instant at which something changes without input; None: never again."""
+        """Return the next time at which something changes without input; None: never."""
         now = self._now()
         instants = [self._runs.next_end(), self._next_arrival, self._outages.next_turn, *self._cordons.instants()]
         first = min([at for at in instants if at > now], default=inf)
         return first if first < inf else None
 
     def is_as_seen(self) -> bool:
-        """Whether nothing has happened since the last observation but that tasks began or ended on nodes which had work
-        before and have work now, and nothing new is to be said about a cordon: then a plan that goes by what waits, by
-        what is idle and by what was acknowledged would be the same. A cordon that is lifted or forgotten is no news to
-        who asked for it."""
+        """Whether only the usage of busy nodes changed since the last observation, without a new acknowledgement. A
+        plan that depends on waiting demand, idle nodes and acknowledgements would then be the same. The end of a cordon
+        does not count: the controller ordered it.
+        """
         if self._queue() != self._seen_waiting:
             return False
         tasks = self._runs.tasks
@@ -253,7 +253,7 @@ class SimulatedWorkload:
         return all(word in self._seen_words for word in self._cordons.words(self._now(), self.running_on))
 
     def calm(self) -> None:
-        """No more faults from now on; what they have done stays."""
+        """Stop all faults; their effects stay."""
         self._fault_set = FaultSet.of((), self._fault_set.chance, self._fault_set.struck)
         for node in self._outages.end_all():
             self._touch(node)
@@ -263,26 +263,26 @@ class SimulatedWorkload:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything runs."""
+        """Whether any task runs."""
         return self._runs.count > 0
 
     @property
     def running(self) -> int:
-        """How many tasks run."""
+        """Number of running tasks."""
         return self._runs.count
 
     @property
     def runs(self) -> tuple[TaskRun, ...]:
-        """Everything that runs."""
+        """All runs."""
         return tuple(self._runs)
 
     @property
     def waiting(self) -> tuple[Demand, ...]:
-        """Everything that waits, in truth."""
+        """All waiting demand: the truth, without faults."""
         return tuple(self._waiting.values())
 
     def gangs_that_changed(self) -> list[tuple[Job, int]]:
-        """Gangs of which members began or ended since this was last asked, and how many run."""
+        """Return the gangs whose members started or ended since the last call, with the number of running members."""
         if not self._stirred:
             return []
         gangs = [job for name in self._stirred if (job := self._jobs[name]).demand.gang]
@@ -290,11 +290,11 @@ class SimulatedWorkload:
         return [(job, sum(self._runs[key].count for key in self._runs.of_job(job.id))) for job in gangs]
 
     def idle_since(self, node: str) -> float | None:
-        """Since when nothing runs on a node, in truth; None: something does, or it is not there."""
+        """Return since when a node is really idle; None: it is busy, or does not exist."""
         return None if self._runs.tasks(node) else self._idle_since.get(node)
 
     def land(self, slice_id: str, duration: float) -> None:
-        """A task starts on a slice in spite of the cordon: it was in flight when the cordon came."""
+        """Start a task on a slice in spite of its cordon, as if it was in flight when the cordon arrived."""
         self._meet_hosts(self._now())
         for host in self._slices.get(slice_id, {}).values():
             now = self._now()
@@ -306,7 +306,7 @@ class SimulatedWorkload:
     # -- hosts ------------------------------------------------------------------------------------------------------
 
     def _meet_hosts(self, now: float, forgotten: Iterable[str] = ()) -> None:
-        """Hosts that have joined or left since the last time; those of forgotten slices count as gone."""
+        """Process hosts that joined or left since the last call; hosts of forgotten slices count as gone."""
         changes = self._hosts.changes()
         if forgotten:
             changes = {**changes, **dict.fromkeys(forgotten, ())}
@@ -341,7 +341,7 @@ class SimulatedWorkload:
         self._nodes.pop(host.id, None)
 
     def _touch(self, node: str, slice_id: str | None = None) -> None:
-        """Something about a node has changed."""
+        """Mark a node as changed."""
         if node not in self._touched:
             known = self._nodes.get(node)
             self._touched[node] = None if known is None else known.tasks > 0
@@ -399,7 +399,7 @@ class SimulatedWorkload:
             self._begin(item, self._joined[item.node].slice_id)
 
     def _counted_only(self, offered: set[str]) -> list[Slice]:
-        """Slices that take no work now, but whose tasks count for the constraints of others."""
+        """Return the slices that take no work now, but whose tasks count for the constraints of others."""
         found = []
         for slice_id in self._slices:
             if slice_id not in offered and (hosts := sorted(self._slices[slice_id].values(), key=_BY_ID)):
@@ -410,7 +410,7 @@ class SimulatedWorkload:
         return [item for item in found if item.group in self._groups]
 
     def _classes(self, node: str) -> tuple[tuple[str, int], ...]:
-        """How many tasks of each class run on a node."""
+        """Return the number of tasks of each class on a node."""
         counts: dict[str, int] = {}
         for key in self._runs.on_node(node):
             run = self._runs[key]
@@ -419,7 +419,7 @@ class SimulatedWorkload:
         return tuple(sorted(counts.items()))
 
     def _most_free(self, slice_id: str) -> Amounts | None:
-        """The most of each resource that is free on one of the nodes of a slice; None: none of them can take work."""
+        """Return the largest free amount of each resource on one node of a slice; None: no node can take work."""
         hosts = self._hosts_for_work(slice_id)
         group = self._groups.get(hosts[0].group) if hosts else None
         if group is None:
@@ -478,7 +478,7 @@ class SimulatedWorkload:
             self.finished[run.job] = run.ends
 
     def _interrupt(self, keys: Iterable[int], how: str) -> None:
-        """End work before its time; it waits again. A gang that lost a member starts all over."""
+        """Interrupt work; it waits again. A gang that lost a member starts over."""
         ended = set(keys)
         if not ended:
             return

@@ -1,9 +1,8 @@
-"""This package makes machines for tests of providers: hosts with a real sshd, and an EC2 whose instances are such
-hosts.
+"""This package has machines for tests of providers: hosts with a real sshd, and an EC2 whose instances are such hosts.
 
-``SshHosts`` starts hosts on this computer. With root each host is a network and process namespace of its own, so that
-it has an address, can be unplugged, and dies whole; without root each is an sshd on a loopback port. Both speak real
-SSH to a real client.
+``SshHosts`` starts hosts on this computer. With root each host is a network and process namespace: it has its own
+address, its network can be cut, and it can be killed with all of its processes. Without root each host is an sshd on a
+loopback port. Both use the real SSH protocol.
 
     with SshHosts(3) as hosts:
         provider = SSHProvider([host.spec for host in hosts], key_file=hosts.key_file, known_hosts=hosts.known_hosts)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -30,7 +31,7 @@ REGION: Final = "us-east-1"
 
 
 def missing_for_ec2() -> str:
-    """What this computer lacks to run the fake EC2, with the remedy; empty if nothing is missing."""
+    """Return what this computer lacks for the fake EC2, with the remedy; empty if nothing is missing."""
     try:
         import boto3  # noqa: F401
         import moto.server  # noqa: F401
@@ -43,24 +44,24 @@ def missing_for_ec2() -> str:
 
 @dataclass
 class EC2Faults:
-    """What goes wrong. Change it while the fake runs."""
+    """The faults. They can be changed while the fake runs."""
 
     capacity: dict[str, int] = field(default_factory=dict)
-    """Instances that can be had at once, by machine type; types that are not here are without limit."""
+    """The most instances at once by machine type; other types have no limit."""
     spot_capacity: int | None = None
-    """Spot instances that can be had at once."""
+    """The most spot instances at once."""
     quota: int | None = None
-    """Instances at once over all types."""
+    """The most instances at once over all types."""
     throttle: int = 0
-    """So many calls from now on are refused with RequestLimitExceeded."""
+    """How many of the next calls are refused with RequestLimitExceeded."""
     lose_answers: int = 0
-    """So many answers of CreateFleet get lost: the call is carried out, the client sees an error."""
+    """How many of the next answers of CreateFleet are lost: the call is carried out, and the client gets an error."""
     pending_seconds: float = 0.0
-    """An instance shows as pending for so long."""
+    """For how many seconds a new instance is pending."""
     lag_seconds: float = 0.0
-    """An instance is in no list for so long after its launch."""
+    """For how many seconds a new instance is missing from lists."""
     unauthorized: tuple[str, ...] = ()
-    """Actions that are refused."""
+    """The API actions that are refused."""
 
 
 @dataclass
@@ -77,12 +78,12 @@ class _Instance:
 
     @property
     def slice_id(self) -> str:
-        """As its launch template is named after it."""
+        """The slice in the name of its launch template."""
         return self.template.split("-", 2)[-1]
 
 
 class FakeEC2:
-    """A context manager. ``url`` is its endpoint; ``instances`` what it has."""
+    """A fake EC2, used as a context manager. ``url`` is its endpoint; ``instances`` are its instances."""
 
     def __init__(self, faults: EC2Faults | None = None) -> None:
         self.faults = faults or EC2Faults()
@@ -91,13 +92,15 @@ class FakeEC2:
         self.user_data: dict[str, str] = {}
         """By launch template, of all that ever were."""
         self.templates: set[str] = set()
-        """Launch templates that are there."""
+        """The existing launch templates."""
         self.requests: list[str] = []
-        """The bodies of all calls, for tests that look for secrets."""
+        """The bodies of all calls, for tests that search for secrets."""
         self.spot_prices: dict[tuple[str, str], float] | None = None
         """Dollars per hour by machine type and zone; None: moto's own."""
+        self.on_demand_prices: dict[tuple[str, str], float] | None = None
+        """Dollars per hour by machine type and region, for the Price List; None: it may not be read."""
         self.most_at_once = 0
-        """How many instances were there at once at most."""
+        """The highest number of instances at once."""
         self._answers: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
         self._lock = threading.RLock()
         self._fleets = threading.Lock()
@@ -141,17 +144,29 @@ class FakeEC2:
 
     @property
     def metadata_url(self) -> str:
-        """Of the metadata service, as the hosts reach it."""
+        """The URL of the metadata service for the hosts."""
         return f"http://{self.hosts.gateway}:{self._metadata.server_port}"
+
+    def provider_settings(self, directory: Path) -> dict[str, Any]:
+        """Return the settings of a configuration's provider that buys here; its SSH key goes to the directory."""
+        return {
+            "type": "aws",
+            "endpoint_url": self.url,
+            "metadata_url": self.metadata_url,
+            "image_id": "ami-12c6146b",
+            "security_group": "sg-12345678",
+            "user": "root",
+            "key_file": str(directory / "ssh_key"),
+        }
 
     @property
     def live(self) -> list[_Instance]:
         return [one for one in self.instances.values() if one.terminated is None]
 
-    # -- what a test can do -------------------------------------------------------------------------------------------
+    # -- actions for tests --------------------------------------------------------------------------------------------
 
     def give_notice(self, instance_id: str, seconds: float = 120.0, kind: str = "interruption") -> None:
-        """Tell an instance that it will be taken away, by its metadata service."""
+        """Publish an interruption notice in the metadata service of an instance."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
         field_name = "time" if kind == "interruption" else "noticeTime"
         self.instances[instance_id].notice = {"kind": kind, "action": "terminate", field_name: at}
@@ -163,7 +178,7 @@ class FakeEC2:
         self._inner("POST", "/", body, "")
 
     def crash(self, instance_id: str) -> None:
-        """Kill a machine; EC2 still shows it as running."""
+        """Kill a machine; EC2 still lists it as running."""
         host = self.instances[instance_id].host
         if host is not None:
             host.crash()
@@ -173,7 +188,7 @@ class FakeEC2:
     def _serve(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-        action = form.get("Action", "")
+        action = form.get("Action", "") or environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
         with self._lock:
             self.calls[action] += 1
             self.requests.append(body.decode("utf-8", "replace"))
@@ -202,6 +217,8 @@ class FakeEC2:
                 self._terminated([value for name, value in form.items() if name.startswith("InstanceId.")])
             case "DescribeSpotPriceHistory" if self.spot_prices is not None:
                 return _answer(start, "200 OK", [("Content-Type", "text/xml")], self._price_history(form))
+            case "GetProducts":
+                return _answer(start, *self._price_list(json.loads(body)))
             case "DescribeInstances":
                 status, headers, answer = self._through(environ)
                 return _answer(start, status, headers, self._listed(answer))
@@ -223,7 +240,7 @@ class FakeEC2:
         return _answer(start, *self._answers[token])
 
     def _refused(self, form: Mapping[str, str]) -> bytes | None:
-        """The answer of a fleet without instances, if there is no stock or no quota."""
+        """Return the answer of a fleet without instances if there is no capacity or no quota."""
         wanted = int(form.get("TargetCapacitySpecification.TotalTargetCapacity", "1"))
         kinds = [form[name] for name in sorted(form) if name.endswith(".InstanceType")]
         spot = form.get("TargetCapacitySpecification.DefaultTargetCapacityType") == "spot"
@@ -253,6 +270,19 @@ class FakeEC2:
             '<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
             f"<fleetId>fleet-0</fleetId><errorSet>{errors}</errorSet><fleetInstanceSet/></CreateFleetResponse>"
         ).encode()
+
+    def _price_list(self, request: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]], bytes]:
+        """Answer for the Price List service, in the form of its reference."""
+        headers = [("Content-Type", "application/x-amz-json-1.1")]
+        if self.on_demand_prices is None:
+            refusal = {"__type": "AccessDeniedException", "message": "not authorized to perform: pricing:GetProducts"}
+            return "400 Bad Request", headers, json.dumps(refusal).encode()
+        wanted = {one["Field"]: one["Value"] for one in request["Filters"]}
+        dollars = self.on_demand_prices.get((wanted["instanceType"], wanted["regionCode"]))
+        dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{dollars}"}}
+        product = {"terms": {"OnDemand": {"T": {"priceDimensions": {"T.D": dimension}}}}}
+        answer = {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product)] if dollars is not None else []}
+        return "200 OK", headers, json.dumps(answer).encode()
 
     def _price_history(self, form: Mapping[str, str]) -> bytes:
         wanted = {value for name, value in form.items() if name.startswith("InstanceType.")}
@@ -292,7 +322,7 @@ class FakeEC2:
                     self.hosts.remove(instance.host)
 
     def _listed(self, answer: bytes) -> bytes:
-        """A list with the hosts' addresses, without what lags, and with states that take their time."""
+        """Return a list with the hosts' addresses, without lagging instances, and with delayed states."""
         now = time.monotonic()
         root = ET.fromstring(answer)
         space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""

@@ -33,7 +33,7 @@ _NAMES: Final = itertools.count()
 
 
 def missing_for_hosts() -> str:
-    """What this computer lacks to run test hosts, with the remedy; empty if nothing is missing."""
+    """Return what this computer lacks for test hosts, with the remedy; empty if nothing is missing."""
     if sys.platform != "linux":
         return "test hosts need Linux"
     for program, package in (("sshd", "openssh-server"), ("ssh-keygen", "openssh-client")):
@@ -63,7 +63,7 @@ def _ip(*words: str) -> None:
 
 @dataclass
 class SshHost:
-    """One host: where it listens, and what a test can do to it."""
+    """One host: its address, and the actions of tests on it."""
 
     name: str
     address: str
@@ -71,7 +71,7 @@ class SshHost:
     user: str
     root: Path
     public_key: str
-    """Of the host itself, as it stands in ``known_hosts``."""
+    """The host's public key, as in ``known_hosts``."""
     namespace: str = ""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _spec: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -83,7 +83,7 @@ class SshHost:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """As it stands in the configuration of a provider."""
+        """The host as an entry of the SSH provider's list."""
         return {"address": self.address, "port": self.port, "user": self.user}
 
     @property
@@ -118,7 +118,7 @@ class SshHost:
         self._process = subprocess.Popen(init, stdin=subprocess.PIPE, start_new_session=True)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._spec).encode() + b"\n")
-        self._process.stdin.flush()  # and stays open: its end is the host's end, also when this process is killed
+        self._process.stdin.flush()  # stdin stays open: when it closes, the host ends, also when this process is killed
 
     def listens(self) -> bool:
         with suppress(OSError), socket.create_connection((self.address, self.port), timeout=1) as connection:
@@ -142,7 +142,7 @@ class SshHost:
         self._process = None
 
     def reset(self) -> None:
-        """Make the host as new for the next test: its network is there, nothing of ours runs or is kept on it."""
+        """Reset the host for the next test: restore its network, and remove all of our processes and files."""
         self.replug()
         if self._process is None or self._process.poll() is not None:
             self.start()
@@ -157,7 +157,7 @@ class SshHost:
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def pids(self) -> list[int]:
-        """The processes of the host, its first one excepted, by their numbers outside of it."""
+        """Return the pids of the host's processes, without its first one, as seen from outside."""
         if self._process is None:
             return []
         if self.namespace:
@@ -167,7 +167,7 @@ class SshHost:
         return [pid for pid in _below(self._process.pid) if pid != self._process.pid]
 
     def cut(self) -> None:
-        """End every established SSH connection; the host and its programs go on."""
+        """End every established SSH connection; the host and its programs keep running."""
         for pid in self.pids():
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
@@ -175,7 +175,7 @@ class SshHost:
                     os.kill(pid, signal.SIGKILL)
 
     def unplug(self) -> None:
-        """Take the host's network away, without a word to the other side."""
+        """Cut the host's network without closing its connections."""
         if self.namespace:
             _ip("-n", self.namespace, "link", "set", "eth0", "down")
         else:
@@ -185,7 +185,7 @@ class SshHost:
                     os.kill(pid, signal.SIGSTOP)
 
     def replug(self) -> None:
-        """Give the network back."""
+        """Restore the network."""
         if self.namespace:
             with suppress(subprocess.CalledProcessError):
                 _ip("-n", self.namespace, "link", "set", "eth0", "up")
@@ -197,7 +197,7 @@ class SshHost:
 
 
 def _is_listener(pid: int) -> bool:
-    """Whether a process is the sshd that accepts connections, and not one that serves a connection."""
+    """Whether a process is the listening sshd, not one that serves a connection."""
     with suppress(OSError):
         return b"[listener]" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return True  # it has ended
@@ -221,7 +221,7 @@ def _below(pid: int) -> list[int]:
 
 
 class SshHosts:
-    """Some hosts, with one client key that all of them accept. A context manager; also a sequence of its hosts."""
+    """Hosts that accept one client key. It is a context manager and a sequence of its hosts."""
 
     def __init__(
         self,
@@ -232,9 +232,8 @@ class SshHosts:
         path: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``namespaces``: None: where this computer can. ``path``: of a login; None: this Python's own directory first.
-
-        ``environment``: more variables of a login.
+        """``namespaces``: None: if this computer supports them. ``path``: the PATH of a login; None: with this Python's
+        directory first. ``environment``: more variables of a login.
         """
         self._count = count
         self._given = directory
@@ -262,7 +261,7 @@ class SshHosts:
 
     @property
     def gateway(self) -> str:
-        """The address of this computer as the hosts see it."""
+        """The address of this computer in the hosts' network."""
         return f"10.213.{self._network}.1" if self.namespaces else "127.0.0.1"
 
     def __len__(self) -> int:
@@ -317,15 +316,15 @@ class SshHosts:
         trusted: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> SshHost:
-        """One more host. ``user_data``: a script run when it boots, which must bring the host's key and the client's.
+        """Add a host. ``user_data``: a script that runs at boot and must install the host's key and the client's.
 
-        ``trusted``: whether it has our client key and stands in ``known_hosts``. ``wait``: until it listens.
+        ``trusted``: whether it accepts our client key and is in ``known_hosts``. ``wait``: until it listens.
         """
         number = next(_NAMES)
         root = self.directory / f"host-{number}"
         for part in ("home/.ssh", "etc-ssh", "run"):
             (root / part).mkdir(parents=True, mode=0o700)
-        # No client knows it yet: as on a real machine, the key that user data brings replaces it.
+        # No client knows this key: as on a real machine, user data replaces it.
         public_key = make_key(root / "etc-ssh" / "ssh_host_ed25519_key")
         address, port, namespace = self._network_for(number)
         host = SshHost(f"host-{number}", address, port, _user(), root, public_key, namespace)
@@ -362,7 +361,7 @@ class SshHosts:
         return host
 
     def remove(self, host: SshHost) -> None:
-        """End a host and forget it, with its files."""
+        """End a host and delete its files."""
         host.crash()
         if host.namespace:
             subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True, check=False)
@@ -371,7 +370,7 @@ class SshHosts:
 
     def _config(self, host: SshHost, keys: Path, root: Path, environment: Mapping[str, str]) -> str:
         variables = {"HOME": str(host.home), "PATH": os.pathsep.join(self._path), **environment}
-        # A session may only be forked a few at a time by default; twenty controllers' worth of tests open many.
+        # sshd's default limits for sessions are lower than the number that tests open at once.
         lines = [
             f"ListenAddress {host.address}",
             f"Port {host.port}",
@@ -393,7 +392,7 @@ class SshHosts:
     def _network_for(self, number: int) -> tuple[str, int, str]:
         if not self.namespaces:
             return "127.0.0.1", _free_port(), ""
-        host = next(self._addresses)  # never one that was used before: its client may still know another key
+        host = next(self._addresses)  # never an earlier address: its client may still know another key
         name = f"wlh{os.getpid()}x{number}"
         address = f"10.213.{self._network}.{host}"
         inside, outside = f"wli{number}p{os.getpid()}"[:15], f"wlo{number}p{os.getpid()}"[:15]
@@ -439,7 +438,7 @@ def _sweep() -> None:
 
 
 def make_key(path: Path) -> str:
-    """Make an ed25519 key pair at ``path`` and ``path.pub``; the public key without its comment."""
+    """Make an ed25519 key pair at ``path`` and ``path.pub``; return the public key without its comment."""
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
     subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     return path.with_name(path.name + ".pub").read_text().strip()
@@ -452,7 +451,7 @@ def _user() -> str:
 
 
 def _ssh_directory() -> Path:
-    """The real ``.ssh`` of this user, over which a host's own is mounted inside of its namespace."""
+    """Return the real ``.ssh`` of this user, over which a host mounts its own in its namespace."""
     import pwd
 
     path = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"

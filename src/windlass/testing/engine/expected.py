@@ -25,7 +25,7 @@ from windlass.pool.transport.serialization import (
     unpack_value,
 )
 
-from .run_case import Play, batch_of
+from .run_case import CaseRun, batch_of
 from .suite import EngineSuite
 
 MEGABYTE = 1 << 20
@@ -42,7 +42,7 @@ def data_store() -> Iterator[DataStore]:
 
 
 class NotAsWished(Exception):
-    """An exception of the user's own, whose ``__init__`` does not take what ``args`` holds."""
+    """An exception of a user whose ``__init__`` does not accept its ``args``."""
 
     def __init__(self, wish: str, instead: str) -> None:
         super().__init__(f"wished for {wish}, got {instead}")
@@ -50,20 +50,20 @@ class NotAsWished(Exception):
 
 
 class EngineAnswers(EngineSuite):
-    """The tests of what comes of a call."""
+    """Tests the outcome of a call."""
 
     def test_a_closure_runs_with_its_arguments(self) -> None:
-        async def test(play: Play) -> None:
-            node, base = await play.node(), [10, 20]
-            assert await play.value(node, lambda number, *, more: [*base, number + more], 1, more=2) == [10, 20, 3]
+        async def test(case: CaseRun) -> None:
+            node, base = await case.node(), [10, 20]
+            assert await case.value(node, lambda number, *, more: [*base, number + more], 1, more=2) == [10, 20, 3]
 
         self._run(test)
 
     def test_a_batch_gives_a_result_for_each_item_and_a_failure_spoils_no_other(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             function = pack_function(lambda number: 12 // number)
             batch = pack_batch(function, [pack_arguments((number,)) for number in (3, 0, 4)])
-            results = await play.results(play.call(await play.node(), batch, items=3))
+            results = await case.results(case.call(await case.node(), batch, items=3))
             assert [result.kind for result in results] == ["plain", "error", "plain"]
             assert [results[0].value(), results[2].value()] == [4, 3]
             assert isinstance(results[1].error(), ZeroDivisionError)
@@ -71,11 +71,11 @@ class EngineAnswers(EngineSuite):
         self._run(test)
 
     def test_an_exception_arrives_with_its_own_type_and_the_traceback_of_the_node(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             def wish_for_the_moon() -> None:
                 raise NotAsWished("the moon", "cheese")
 
-            (result,) = await play.results(play.run(await play.node(), wish_for_the_moon))
+            (result,) = await case.results(case.run(await case.node(), wish_for_the_moon))
             error = result.error()
             assert isinstance(error, NotAsWished)
             assert (error.wish, str(error)) == ("the moon", "wished for the moon, got cheese")
@@ -84,58 +84,58 @@ class EngineAnswers(EngineSuite):
         self._run(test)
 
     def test_a_task_that_calls_exit_ends_itself_alone(self) -> None:
-        async def test(play: Play) -> None:
-            node = await play.node()
-            (result,) = await play.results(play.run(node, lambda: sys.exit(3)))
+        async def test(case: CaseRun) -> None:
+            node = await case.node()
+            (result,) = await case.results(case.run(node, lambda: sys.exit(3)))
             assert isinstance(result.error(), TaskExit)
             assert "SystemExit" in str(result.error())
-            assert await play.value(node, lambda: 1) == 1
+            assert await case.value(node, lambda: 1) == 1
 
         self._run(test)
 
     def test_a_result_that_cannot_be_sent_is_told_in_words(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             import threading
 
-            (result,) = await play.results(play.run(await play.node(), lambda: threading.Lock()))
+            (result,) = await case.results(case.run(await case.node(), lambda: threading.Lock()))
             assert isinstance(result.error(), ResultUnsendable)
             assert "lock" in str(result.error())
 
         self._run(test)
 
     def test_a_result_that_is_too_large_is_told_with_its_size_and_the_limit(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             batch = pack_batch(pack_function(bytes), [pack_arguments((5000,))], limit=4000)
-            (result,) = await play.results(play.call(await play.node(), batch))
+            (result,) = await case.results(case.call(await case.node(), batch))
             assert isinstance(result.error(), ResultTooLarge)
             assert "4,000" in str(result.error())
 
         self._run(test)
 
     def test_large_arguments_and_results_come_whole(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             much = os.urandom(20 * MEGABYTE)
-            assert await play.value(await play.node(), lambda data: data[::-1], much) == much[::-1]
+            assert await case.value(await case.node(), lambda data: data[::-1], much) == much[::-1]
 
         self._run(test)
 
     def test_a_generator_gives_its_values_one_by_one_and_what_it_returns_at_the_end(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             def count(number: int) -> Any:
                 yield from range(number)
                 return "counted"
 
-            call = play.run(await play.node(), count, 3)
-            (result,) = await play.results(call)
+            call = case.run(await case.node(), count, 3)
+            (result,) = await case.results(call)
             assert (result.kind, result.values, result.value()) == ("streamed", 3, "counted")
-            blobs = [words[3] for words in play.heard.of(call) if words[0] == "yielded"]
+            blobs = [event[3] for event in case.events.of(call) if event[0] == "yielded"]
             assert [unpack_value(blob) for blob in blobs] == [0, 1, 2]
 
         self._run(test)
 
     def test_what_is_yielded_and_printed_is_heard_while_the_call_runs(self) -> None:
-        async def test(play: Play) -> None:
-            go = str(play.stage.directory / "go-on")
+        async def test(case: CaseRun) -> None:
+            go = str(case.stage.directory / "go-on")
 
             def slowly() -> Any:
                 import time
@@ -145,29 +145,29 @@ class EngineAnswers(EngineSuite):
                 while not os.path.exists(go):  # noqa: PTH110  # runs on a node
                     time.sleep(0.01)
 
-            call = play.run(await play.node(), slowly)
-            await play.until(lambda: {words[0] for words in play.heard.of(call)} == {"began", "said", "yielded"})
-            (play.stage.directory / "go-on").touch()
-            assert (await play.outcome(call)).ending == "done"
+            call = case.run(await case.node(), slowly)
+            await case.until(lambda: {event[0] for event in case.events.of(call)} == {"began", "said", "yielded"})
+            (case.stage.directory / "go-on").touch()
+            assert (await case.outcome(call)).ending == "done"
 
         if self.processes:
             self._run(test)
 
     def test_lines_come_with_their_item_and_stream_and_before_the_end(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             def speak(number: int) -> None:
                 print(f"out {number}\nand again")  # noqa: T201
                 print("unfinished", end="", file=sys.stderr)  # noqa: T201
 
             function = pack_function(speak)
             batch = pack_batch(function, [pack_arguments((number,)) for number in (0, 1)])
-            call = play.call(await play.node(), batch, items=2)
-            await play.outcome(call)
-            kinds = [words[0] for words in play.heard.of(call)]
+            call = case.call(await case.node(), batch, items=2)
+            await case.outcome(call)
+            kinds = [event[0] for event in case.events.of(call)]
             assert kinds[0] == "began"
             assert kinds[-1] == "ended"
             for number in (0, 1):
-                lines = [words[3:] for words in play.heard.of(call) if words[0] == "said" and words[2] == number]
+                lines = [event[3:] for event in case.events.of(call) if event[0] == "said" and event[2] == number]
                 out = [line for stream, line in lines if stream == "stdout"]
                 assert out == [f"out {number}", "and again"]
                 assert [line for stream, line in lines if stream == "stderr"] == ["unfinished"]
@@ -175,27 +175,27 @@ class EngineAnswers(EngineSuite):
         self._run(test)
 
     def test_what_a_program_prints_that_a_task_has_started_is_heard_too(self) -> None:
-        async def test(play: Play) -> None:
-            call = play.run(await play.node(), os.system, "echo from afar; echo and astray >&2")
-            assert (await play.results(call))[0].value() == 0
-            said = {words[3:] for words in play.heard.of(call) if words[0] == "said"}
+        async def test(case: CaseRun) -> None:
+            call = case.run(await case.node(), os.system, "echo from afar; echo and astray >&2")
+            assert (await case.results(call))[0].value() == 0
+            said = {event[3:] for event in case.events.of(call) if event[0] == "said"}
             assert said == {("stdout", "from afar"), ("stderr", "and astray")}
 
         if self.processes:
             self._run(test)
 
     def test_the_environment_of_a_call_is_there_for_its_time_only(self) -> None:
-        async def test(play: Play) -> None:
-            nodes = [await play.node(), await play.node()]
+        async def test(case: CaseRun) -> None:
+            nodes = [await case.node(), await case.node()]
             batch = batch_of(os.getenv, "RANK")
-            calls = [play.call(node, batch, environment={"RANK": str(rank)}) for rank, node in enumerate(nodes)]
-            assert [(await play.results(call))[0].value() for call in calls] == ["0", "1"]
-            assert (await play.results(play.call(nodes[0], batch)))[0].value() is None
+            calls = [case.call(node, batch, environment={"RANK": str(rank)}) for rank, node in enumerate(nodes)]
+            assert [(await case.results(call))[0].value() for call in calls] == ["0", "1"]
+            assert (await case.results(case.call(nodes[0], batch)))[0].value() is None
 
         self._run(test)
 
     def test_a_large_value_of_the_store_is_read_by_every_call_and_each_may_change_its_own(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             def grow(things: Mapping[str, list[int]]) -> int:
                 things["here"].append(4)
                 return len(things["here"])
@@ -203,23 +203,23 @@ class EngineAnswers(EngineSuite):
             with data_store() as store:
                 numbers = store.put(pack_shared([1, 2, 3]))
                 function = store.put(pack_shared(grow))
-                node = await play.node(slots=2)
+                node = await case.node(slots=2)
                 arguments = pack_arguments(({"here": Shared(numbers, store.path(numbers))},))
                 batch = pack_batch(Shared(function, store.path(function), keep=True), [arguments])
-                calls = [play.call(node, batch, slot=slot) for slot in (0, 1, 0)]
-                assert [(await play.results(call))[0].value() for call in calls] == [4, 4, 4]
+                calls = [case.call(node, batch, slot=slot) for slot in (0, 1, 0)]
+                assert [(await case.results(call))[0].value() for call in calls] == [4, 4, 4]
 
         self._run(test)
 
     def test_a_large_result_comes_through_the_store_and_its_file_goes_when_it_is_taken(self) -> None:
-        async def test(play: Play) -> None:
+        async def test(case: CaseRun) -> None:
             with data_store() as store:
                 function = pack_function(lambda size: bytes(size))
                 batch = pack_batch(function, [pack_arguments((5 * MEGABYTE,))], place=store.place, call="large")
-                call = play.call(await play.node(), batch)
-                await play.outcome(call)
-                assert sum(len(one) for one in play.heard.results(call)) < MEGABYTE, "it went with the message"
-                (result,) = await play.results(call)
+                call = case.call(await case.node(), batch)
+                await case.outcome(call)
+                assert sum(len(one) for one in case.events.results(call)) < MEGABYTE, "it went with the message"
+                (result,) = await case.results(call)
                 assert result.value() == bytes(5 * MEGABYTE)
                 assert store.used()[0] < MEGABYTE
 

@@ -28,135 +28,135 @@ MARK: Final = "WINDLASS_CONFORMANCE_MARK"
 PAUSE: Final = 0.01
 
 
-class Heard:
-    """A listener that keeps all it hears, in order, and can wait for it."""
+class RecordingListener:
+    """A listener that records all events in order, and can wait for them."""
 
     def __init__(self) -> None:
-        self.words: list[tuple[Any, ...]] = []
+        self.all: list[tuple[Any, ...]] = []
         self._more = asyncio.Event()
         self.store: DataStore | None = None
-        """Where large values are."""
+        """The store of large values."""
 
     def on_node_joined(self, facts: NodeFacts) -> None:
-        self._hear("joined", facts.node, facts)
+        self._record("joined", facts.node, facts)
 
     def on_node_left(self, node: str, why: str) -> None:
-        self._hear("left", node, why)
+        self._record("left", node, why)
 
     def on_node_silent(self, node: str, seconds: float) -> None:
-        self._hear("silent", node, seconds)
+        self._record("silent", node, seconds)
 
     def on_node_heard(self, node: str) -> None:
-        self._hear("heard", node)
+        self._record("heard", node)
 
     def on_results(self, call: str, results: Sequence[PackedResult], seconds: float) -> None:
-        self._hear("progressed", call, list(results), seconds)
+        self._record("progressed", call, list(results), seconds)
 
     def on_call_shortened(self, call: str, items: int) -> None:
-        self._hear("shortened", call, items)
+        self._record("shortened", call, items)
 
     def data_store(self) -> DataStore | None:
         return self.store
 
     def on_engine_down(self, why: str) -> None:
-        self._hear("engine", "down", why)
+        self._record("engine", "down", why)
 
     def on_engine_up(self) -> None:
-        self._hear("engine", "up")
+        self._record("engine", "up")
 
     def on_engine_lost(self, why: str) -> None:
-        self._hear("engine", "lost", why)
+        self._record("engine", "lost", why)
 
     def on_call_began(self, call: str) -> None:
-        self._hear("began", call)
+        self._record("began", call)
 
     def on_output(self, call: str, item: int, stream: Stream, line: str) -> None:
-        self._hear("said", call, item, stream, line)
+        self._record("said", call, item, stream, line)
 
     def on_value(self, call: str, item: int, blob: bytes) -> None:
-        self._hear("yielded", call, item, blob)
+        self._record("yielded", call, item, blob)
 
     def on_call_ended(self, call: str, outcome: CallOutcome) -> None:
-        self._hear("ended", call, outcome)
+        self._record("ended", call, outcome)
 
-    def _hear(self, *words: Any) -> None:
-        self.words.append(words)
+    def _record(self, *event: Any) -> None:
+        self.all.append(event)
         self._more.set()
 
     def of(self, name: str) -> list[tuple[Any, ...]]:
-        """All events of one call or node."""
-        return [words for words in self.words if words[1] == name]
+        """Return all events of one call or node."""
+        return [event for event in self.all if event[1] == name]
 
     def results(self, call: str) -> list[PackedResult]:
-        """The results of the items of a call that have ended so far."""
+        """Return the results of the items of a call that have ended so far."""
         found: list[bytes] = []
-        for words in self.of(call):
-            if words[0] == "progressed":
-                found += words[2]
-            elif words[0] == "ended":
-                found += words[2].results
+        for event in self.of(call):
+            if event[0] == "progressed":
+                found += event[2]
+            elif event[0] == "ended":
+                found += event[2].results
         return found
 
     def outcomes(self, call: str) -> list[CallOutcome]:
-        return [words[2] for words in self.of(call) if words[0] == "ended"]
+        return [event[2] for event in self.of(call) if event[0] == "ended"]
 
     async def until(self, wanted: Callable[[], object], within: float) -> None:
-        """Until what was heard is ``wanted``."""
+        """Wait until ``wanted`` returns true."""
         try:
             async with asyncio.timeout(within):
                 while not wanted():
                     self._more.clear()
                     await self._more.wait()
         except TimeoutError:
-            raise AssertionError(f"not within {within:g} s; heard last: {self.words[-12:]!r}") from None
+            raise AssertionError(f"not within {within:g} s; last events: {self.all[-12:]!r}") from None
 
 
 class EngineStage(Protocol):
-    """An engine, and what the tests do to it."""
+    """An engine, and the actions of the tests on its hosts."""
 
     engine: Engine
     directory: Path
-    """Where functions of the tests may leave a trace."""
+    """A directory in which functions of the tests may leave files."""
 
     async def host(self, node: str, join: Join) -> None:
-        """A host runs what makes it the node."""
+        """Start a host that runs the join command of the node."""
         ...
 
     async def kill_host(self, node: str) -> None:
-        """The host dies, as by kill -9."""
+        """Kill the host, as by kill -9."""
         ...
 
     def stop_host(self, node: str) -> None:
-        """The host hangs, as by SIGSTOP of all its processes."""
+        """Make the host hang, as by SIGSTOP of all its processes."""
         ...
 
     def resume_host(self, node: str) -> None:
-        """The host goes on."""
+        """Let the host continue."""
         ...
 
     def held(self, call: str) -> bytes:
-        """A batch of one item for the call of this id: it leaves its trace, and runs until ``let_go`` of it."""
+        """Return a batch of one item for the call of this id: it leaves a file, and runs until ``let_go``."""
         ...
 
     def let_go(self, call: str) -> None: ...
 
     async def leftovers(self) -> Sequence[tuple[int, str]]:
-        """Processes of the engine or of its nodes that are there now."""
+        """Return the processes of the engine and of its nodes that exist now."""
         ...
 
     async def break_off(self) -> None:
-        """Take away what the stage itself has made; the engine has been closed."""
+        """Remove everything that the stage has created; the engine has been closed."""
         ...
 
 
 def trace(directory: str, call: str) -> None:
-    """Say that a call has started, and in which process, for ``starts`` to count."""
+    """Record that a call has started, and in which process, for ``starts`` to count."""
     with Path(directory, "starts").open("a") as file:
         file.write(f"{call} {os.getpid()}\n")
 
 
 def starts(directory: Path, call: str) -> list[int]:
-    """The process of every start of a call."""
+    """Return the process of every start of a call."""
     with suppress(FileNotFoundError):
         lines = [line.split() for line in (directory / "starts").read_text().splitlines()]
         return [int(pid) for name, pid in lines if name == call]
@@ -164,7 +164,7 @@ def starts(directory: Path, call: str) -> list[int]:
 
 
 def living(pids: Iterable[int]) -> list[int]:
-    """Those that run, or could."""
+    """Return those processes that exist and are not zombies."""
     found = []
     for pid in pids:
         with suppress(OSError):
@@ -182,11 +182,11 @@ def _until_let_go(directory: str, call: str) -> str:
 
 
 class ProcessStage:
-    """The stage of an engine of processes."""
+    """The stage of an engine whose nodes are processes."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._mark = uuid.uuid4().hex
-        os.environ[MARK] = self._mark  # processes that the engine starts inherit it
+        os.environ[MARK] = self._mark  # the engine's processes inherit it
         self._directory = tempfile.TemporaryDirectory(prefix="windlass-stage-")
         self.directory = Path(self._directory.name)
         self.engine = make()
@@ -212,7 +212,7 @@ class ProcessStage:
                 os.kill(pid, signal.SIGCONT)
 
     def _family(self, node: str) -> list[int]:
-        """The processes of a host, those that started others first."""
+        """Return the processes of a host, parents first."""
         found = [self._hosts[node].pid]
         for pid in found:
             with suppress(OSError):
@@ -228,7 +228,7 @@ class ProcessStage:
 
     async def leftovers(self) -> Sequence[tuple[int, str]]:
         for host in self._hosts.values():
-            host.poll()  # a host that has ended must be waited for by its parent
+            host.poll()  # reaps a host that has ended
         return marked(self._mark)
 
     async def break_off(self) -> None:
@@ -242,14 +242,14 @@ class ProcessStage:
 
 
 def end_marked(mark: str) -> None:
-    """Leave nothing behind, also when a test has failed because something was."""
+    """Kill every process with the mark, also after a test has failed because of one."""
     for pid, _ in marked(mark):
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
 def marked(mark: str) -> list[tuple[int, str]]:
-    """Every process that has the mark in its environment, with its command."""
+    """Return every process that has the mark in its environment, with its command."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():

@@ -17,54 +17,54 @@ from windlass.pool.transport.serialization import (
 )
 from windlass.testing.eventually import eventually
 
-from .fixture import EngineStage, Heard, living, starts
+from .fixture import EngineStage, RecordingListener, living, starts
 
 
 def batch_of(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> bytes:
-    """A batch of one item."""
+    """Pack a batch of one item."""
     return pack_batch(pack_function(function), [pack_arguments(args, kwargs)])
 
 
-class Play:
+class CaseRun:
     """One test on the stage: its nodes, its calls, and the events of both."""
 
     _numbers = 0
     _idle: ClassVar[WeakKeyDictionary[EngineStage, dict[int, list[NodeFacts]]]] = WeakKeyDictionary()
-    """Nodes that the next test may use, by their slots."""
+    """The nodes that the next test may use, by their slots."""
 
-    def __init__(self, stage: EngineStage, heard: Heard, patience: float) -> None:
-        self.stage, self.heard, self.engine = stage, heard, stage.engine
+    def __init__(self, stage: EngineStage, events: RecordingListener, patience: float) -> None:
+        self.stage, self.events, self.engine = stage, events, stage.engine
         self._patience = patience
         self._own: list[str] = []
-        """Nodes that no other test gets."""
+        """The nodes that no other test gets."""
         self._lent: list[tuple[int, NodeFacts]] = []
         self._given: list[str] = []
 
     def name(self) -> str:
-        Play._numbers += 1
-        return f"c-{Play._numbers}"
+        CaseRun._numbers += 1
+        return f"c-{CaseRun._numbers}"
 
     def clear(self) -> None:
-        """Give the nodes of the test to the next one, or let them go."""
+        """Keep the nodes of the test for the next one, or release them."""
         for call in self._given:
             self.stage.let_go(call)
         for node in self._own:
             self.engine.dismiss(node)
         for slots, facts in self._lent:
-            if self.heard.of(facts.node)[-1][0] != "left":
+            if self.events.of(facts.node)[-1][0] != "left":
                 self._idle[self.stage].setdefault(slots, []).append(facts)
 
     async def node(self, slots: int = 1, *, own: bool = False) -> NodeFacts:
-        """A node with nothing to do. ``own``: one that the test may break; others are used again by later tests,
-        because starting one may take seconds."""
+        """Return an idle node. ``own``: one that the test may break; others are used again by later tests, because
+        starting one may take seconds."""
         idle = self._idle.setdefault(self.stage, {}).get(slots, [])
         if idle and not own:
             self._lent.append((slots, idle.pop()))
             return self._lent[-1][1]
         name = f"n-{self.name()}"
         await self.stage.host(name, self.engine.join(name, slots))
-        await self.until(lambda: self.heard.of(name))
-        facts: NodeFacts = self.heard.of(name)[0][2]
+        await self.until(lambda: self.events.of(name))
+        facts: NodeFacts = self.events.of(name)[0][2]
         if own:
             self._own.append(name)
         else:
@@ -91,27 +91,27 @@ class Play:
         return self.call(node, batch_of(function, *args, **kwargs))
 
     def hold(self, node: NodeFacts, slot: int = 0) -> str:
-        """A call that runs until it is let go."""
+        """Start a call that runs until ``let_go``."""
         call = self.name()
         return self.give(Call(call, node.node, slot, self.stage.held(call)))
 
     async def until(self, wanted: Callable[[], object]) -> None:
-        await self.heard.until(wanted, self._patience)
+        await self.events.until(wanted, self._patience)
 
     async def until_began(self, *calls: str) -> None:
-        await self.until(lambda: all(("began", call) in self.heard.words for call in calls))
+        await self.until(lambda: all(("began", call) in self.events.all for call in calls))
 
     async def until_left(self, node: NodeFacts) -> None:
-        await self.until(lambda: self.heard.of(node.node)[-1][0] == "left")
+        await self.until(lambda: self.events.of(node.node)[-1][0] == "left")
 
     async def outcome(self, call: str) -> CallOutcome:
-        await self.until(lambda: self.heard.outcomes(call))
-        return self.heard.outcomes(call)[0]
+        await self.until(lambda: self.events.outcomes(call))
+        return self.events.outcomes(call)[0]
 
     async def results(self, call: str) -> list[ItemResult]:
         outcome = await self.outcome(call)
         assert outcome.ending == "done", outcome.detail
-        return [result_of(raw) for raw in unpack_results(self.heard.results(call))]
+        return [result_of(raw) for raw in unpack_results(self.events.results(call))]
 
     async def value(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return (await self.results(self.run(node, function, *args, **kwargs)))[0].value()
@@ -120,7 +120,7 @@ class Play:
         return len(starts(self.stage.directory, call))
 
     async def until_dead(self, *calls: str) -> None:
-        """Until no process lives any more in which these calls have started."""
+        """Wait until all processes in which these calls have started are gone."""
 
         async def look() -> list[int]:
             return living(pid for call in calls for pid in starts(self.stage.directory, call))

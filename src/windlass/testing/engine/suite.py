@@ -6,38 +6,38 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 
-from .fixture import EngineStage, Heard
-from .run_case import Play
+from .fixture import EngineStage, RecordingListener
+from .run_case import CaseRun
 
 
 class EngineSuite:
-    """What the tests of an engine stand on: one engine for all tests of a class."""
+    """The base of the engine tests: one engine for all tests of a class."""
 
     patience: float = 60.0
-    """Seconds within which anything must happen."""
+    """The time limit in seconds of every wait."""
     processes: bool = True
-    """Whether slots are processes, so that a call can end its own, be waited for in its middle, and print by others."""
+    """Whether slots are processes: a call can then kill its own, wait in the middle, and print from child processes."""
     alone: str = ""
-    """MODULE:NAME of the engine's class, for the test that kills its program; empty: there is nothing to leave."""
+    """MODULE:NAME of the engine's class, for the test that kills its program; empty: the test is skipped."""
 
     _runner: ClassVar[asyncio.Runner]
     _shared_stage: ClassVar[EngineStage]
-    _shared_heard: ClassVar[Heard]
+    _shared_events: ClassVar[RecordingListener]
     _number: ClassVar[int] = 0
 
     def stage(self) -> EngineStage:
-        """A stage with a fresh engine."""
+        """Return a stage with a new engine."""
         raise NotImplementedError("give a stage() that returns the engine under test on its stage")
 
     @staticmethod
     def loop() -> asyncio.AbstractEventLoop:
-        """The event loop on which all runs."""
+        """The event loop of all tests of the class."""
         return asyncio.new_event_loop()
 
     @classmethod
     def setup_class(cls) -> None:
         cls._runner = asyncio.Runner(loop_factory=cls.loop)
-        cls._shared_stage, cls._shared_heard = cls._runner.run(opened(cls().stage()))
+        cls._shared_stage, cls._shared_events = cls._runner.run(opened(cls().stage()))
 
     @classmethod
     def teardown_class(cls) -> None:
@@ -48,18 +48,18 @@ class EngineSuite:
         cls._runner.run(end())
         cls._runner.close()
 
-    def _run(self, test: Callable[[Play], Coroutine[Any, Any, None]]) -> None:
+    def _run(self, test: Callable[[CaseRun], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
-            play = Play(self._shared_stage, self._shared_heard, self.patience)
+            case = CaseRun(self._shared_stage, self._shared_events, self.patience)
             try:
-                await test(play)
+                await test(case)
             finally:
-                play.clear()
+                case.clear()
 
         self._runner.run(whole())
 
 
-async def opened(stage: EngineStage) -> tuple[EngineStage, Heard]:
-    heard = Heard()
-    await stage.engine.start(heard)
-    return stage, heard
+async def opened(stage: EngineStage) -> tuple[EngineStage, RecordingListener]:
+    events = RecordingListener()
+    await stage.engine.start(events)
+    return stage, events

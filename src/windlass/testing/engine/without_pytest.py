@@ -15,22 +15,24 @@ import time
 from windlass.pool.engines.protocol import Call, Engine
 from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
 
-from .fixture import Heard
+from .fixture import RecordingListener
 
 READY = "ready"
+LIMIT = 600.0
+"""Seconds for each step, only so that the program ends if its test was killed: the test has its own limit."""
 
 
 async def stand(engine: Engine, seconds: float) -> None:
     """Wait until the process is killed."""
-    heard = Heard()
-    await engine.start(heard)
+    events = RecordingListener()
+    await engine.start(events)
     join = engine.join("alone", 2)
     subprocess.Popen(join.command, env={**os.environ, **join.environment}, start_new_session=True)
-    await heard.until(lambda: heard.of("alone"), seconds)
+    await events.until(lambda: events.of("alone"), seconds)
     for slot in range(2):
         batch = pack_batch(pack_function(time.sleep), [pack_arguments((3600,))])
         engine.run(Call(f"call-{slot}", "alone", slot, batch))
-    await heard.until(lambda: heard.of("call-0") and heard.of("call-1"), seconds)
+    await events.until(lambda: events.of("call-0") and events.of("call-1"), seconds)
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()
@@ -38,4 +40,4 @@ async def stand(engine: Engine, seconds: float) -> None:
 
 if __name__ == "__main__":
     module, name = sys.argv[1].split(":")
-    asyncio.run(stand(getattr(importlib.import_module(module), name)(), 60.0))
+    asyncio.run(stand(getattr(importlib.import_module(module), name)(), LIMIT))

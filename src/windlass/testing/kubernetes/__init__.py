@@ -1,3 +1,1 @@
-"""This package has Kubernetes for tests: a real control plane from its binaries, and an API server within the
-process.
-"""
+"""This package runs Kubernetes for tests: a real control plane from its binaries, and an in-process API server."""

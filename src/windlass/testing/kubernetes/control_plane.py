@@ -30,7 +30,7 @@ SCHEDULING: Final = ("kube-scheduler", "kube-controller-manager")
 STARTING: Final = 90.0
 """Seconds that a component may take to come up on a loaded machine."""
 TRANSPORT_ERRORS: Final = (OSError, http.client.HTTPException, ValueError)
-"""What a call raises while the API server is away, starts, or is killed in the middle of an answer. urllib's own errors
+"""The errors of a call while the API server is down, starting, or killed during an answer. urllib's own errors
 are OSErrors; an answer that was cut short is no JSON, which is a ValueError."""
 REMEDY: Final = f"run make kubernetes-assets, and set {ASSETS} to the directory that it names"
 
@@ -63,7 +63,7 @@ class ControlPlane:
         }
         self.url = ""
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     def start(self) -> ControlPlane:
         """Start everything and return when it answers."""
@@ -90,7 +90,7 @@ class ControlPlane:
         self.stop()
 
     def kill(self, name: str) -> None:
-        """End one process, at once."""
+        """Kill one process."""
         process = self._processes.pop(name, None)
         if process is not None:
             process.send_signal(signal.SIGKILL)
@@ -277,7 +277,7 @@ class ControlPlane:
         return self.write_kubeconfig(f"{namespace}-{account}", answer["status"]["token"])
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **headers: str) -> Any:
-        """One call as the administrator, for preparing and judging; ``urllib.error.HTTPError`` if it is refused."""
+        """One call as the administrator; ``urllib.error.HTTPError`` if it is refused."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, method=method)
         request.add_header("Authorization", f"Bearer {self.admin_token}")
@@ -294,7 +294,7 @@ class ControlPlane:
                 time.sleep(0.2)
 
     def kubectl(self, *words: str, given: str = "", kubeconfig: Path | None = None) -> str:
-        """What kubectl prints; ``subprocess.CalledProcessError`` with its words if it fails."""
+        """Run kubectl and return its output; ``subprocess.CalledProcessError`` with its messages if it fails."""
         command = [str(self._assets / "kubectl"), f"--kubeconfig={kubeconfig or self.kubeconfig}", *words]
         cache = {**os.environ, "HOME": str(self.directory)}
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, env=cache, check=False)
@@ -303,12 +303,12 @@ class ControlPlane:
         return done.stdout
 
     def watch(self, kind: str) -> subprocess.Popen[bytes]:
-        """``kubectl get KIND -w`` on our own output, until it is ended."""
+        """Start ``kubectl get KIND -w``, which writes to our own output until it is killed."""
         command = [str(self._assets / "kubectl"), f"--kubeconfig={self.kubeconfig}", "get", kind, "-w"]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, "HOME": str(self.directory)})
 
     def pids(self) -> Iterable[int]:
-        """The numbers of its processes."""
+        """The ids of its processes."""
         return [process.pid for process in self._processes.values()]
 
 

@@ -1,4 +1,4 @@
-"""FakeApiServer is an API server within the process, for fast tests and simulations; it has what the controller
+"""FakeApiServer is an in-process API server for fast tests and simulations; it implements what the controller
 uses.
 
 It implements the transport of ``windlass.kubernetes_api``: objects with resourceVersions, lists in pages, watches
@@ -59,7 +59,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The collection or object that a path names."""
 
     kind: str
     """Group and plural, such as ``windlass.dev/nodeclaims``."""
@@ -71,7 +71,7 @@ class Target:
 
 @dataclass(eq=False)
 class Watching:
-    """One watch under way."""
+    """One open watch."""
 
     target: Target
     accepts: Callable[[Object], bool]
@@ -103,9 +103,9 @@ class FakeApiServer:
         self.down = False
         self.put("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
         self.on_write: Callable[[str, str], None] = lambda _method, _path: None
-        """Called before a write is carried out; it may raise, as a crash would."""
+        """Called before a write is executed; it may raise to simulate a crash."""
         self.on_written: Callable[[str, str], None] = lambda _method, _path: None
-        """Called after a write was carried out; it may raise, as a crash before the answer would."""
+        """Called after a write was executed; it may raise to simulate a crash before the answer."""
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -119,12 +119,12 @@ class FakeApiServer:
             watching.queue.put_nowait(None)
 
     def stall_watches(self) -> None:
-        """Send nothing more on the watches that are under way."""
+        """Send nothing more on the open watches."""
         for watching in self._watches:
             watching.stalled = True
 
     def compact(self) -> None:
-        """Forget the past: a watch from an older resourceVersion answers 410."""
+        """Compact the history: a watch from an older resourceVersion answers 410."""
         self._oldest = self._version
         self._history.clear()
 
@@ -251,7 +251,7 @@ class FakeApiServer:
             self._watches.remove(watching)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection."""
 
     def bookmark(self) -> None:
         """Send a bookmark to every watch, as servers do about every minute."""

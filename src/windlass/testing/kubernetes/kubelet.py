@@ -1,4 +1,4 @@
-"""This kubelet serves nodes without machines: pods that are bound run at once, and end when they are deleted."""
+"""FakeKubelet serves nodes without machines: bound pods run at once, and end when they are deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .control_plane import TRANSPORT_ERRORS, ControlPlane
 
 
 class FakeKubelet:
-    """Plays the kubelets of all nodes of a control plane, in a thread."""
+    """Simulates the kubelets of all nodes of a control plane, in a thread."""
 
     def __init__(self, plane: ControlPlane, pause: float = 0.15) -> None:
         self._plane, self._pause = plane, pause
@@ -31,7 +31,7 @@ class FakeKubelet:
                 for pod in self._plane.call("GET", "/api/v1/pods?fieldSelector=spec.nodeName!=")["items"]:
                     self._play(pod)
             except TRANSPORT_ERRORS:
-                continue  # the server is away or overloaded: the next round tries again
+                continue  # the server is down or overloaded: the next round tries again
 
     def _play(self, pod: dict[str, Any]) -> None:
         metadata, status = pod["metadata"], pod.get("status") or {}

@@ -3,8 +3,8 @@ controller.
 
 The API server keeps its objects in the process. A small scheduler binds pods, late and from a view that is some
 milliseconds old, as a real one does; a kubelet runs them and ends them when their time is over. The controller,
-workload, provider and publisher are the production code. Faults come from a seed. ``judge`` is asked at every change of
-an object: a node that is erased while a pod runs on it is a broken promise, whatever led to it.
+workload, provider and publisher are the production code. Faults are drawn from a seed. Invariants are checked at every
+change of an object: a node that is deleted while a pod runs on it is a violation, whatever the cause.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FAULTS: Final = ("conflicts", "busy", "stall", "break", "compact", "away", "kill
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPod:
-    """A pod that comes at a time, needs GPUs and runs for a while."""
+    """A pod with its time of creation, GPUs and duration."""
 
     name: str
     at: float
@@ -71,10 +71,10 @@ def a_day(seed: int, pods: int = 600, day: float = 86400.0) -> list[SimulatedPod
 
 @dataclass
 class ClusterReport:
-    """What a simulated time has shown."""
+    """The results of a simulation."""
 
     broken: list[str] = field(default_factory=list)
-    """Broken promises, each in a sentence."""
+    """Violated invariants, each in a sentence."""
     finished: int = 0
     waited: list[float] = field(default_factory=list)
     """Seconds from each pod's creation to its binding."""
@@ -87,7 +87,7 @@ class ClusterReport:
     busy_seconds: float = 0.0
     most_nodes: int = 0
     left: list[str] = field(default_factory=list)
-    """Nodes and claims that are left at the end."""
+    """Nodes and claims that exist at the end."""
     changes: int = 0
     digest: str = ""
     """A hash of every change of every object, with its time. Two runs with the same digest were the same, write by
@@ -125,7 +125,7 @@ class SimulatedCluster:
         loop = asyncio.get_running_loop()
         self.start = loop.time()
         self.fake = FakeApiServer(loop.time)
-        self.fake.on_change = self._judge
+        self.fake.on_change = self._check
         self.fake.put(PROVISIONERS, {"metadata": {"name": "gpu"}, "spec": self._spec})
         self._journal = self._new_journal()
         players = [self._submit(pods), self._schedule(), self._strike(), self._control(), self._bookmark()]
@@ -217,14 +217,14 @@ class SimulatedCluster:
             self._changed.set()
 
     async def _bookmark(self) -> None:
-        """Tell watches every minute that they are alive, as API servers do."""
+        """Send a bookmark to the watches every minute, as API servers do."""
         while True:
             await asyncio.sleep(60)
             if not self.fake.down:
                 self.fake.bookmark()
 
     async def _schedule(self) -> None:
-        """Bind pods. Between looking at the nodes and storing the binding some milliseconds pass."""
+        """Bind pods. Some milliseconds pass between reading the nodes and storing the binding."""
         while True:
             self._changed.clear()
             view = {node["metadata"]["name"]: node for node in self._stored("nodes")}
@@ -322,10 +322,10 @@ class SimulatedCluster:
             case _:
                 raise ValueError(f"the fault {kind!r} is not known; known are {', '.join(FAULTS)}")
 
-    # -- judging -------------------------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------------------
 
-    def _judge(self, event: str, kind: str, item: Object) -> None:
-        """Keep the books of rooms, and note what must never happen."""
+    def _check(self, event: str, kind: str, item: Object) -> None:
+        """Update the free GPUs of each node, and record violated invariants."""
         now = asyncio.get_running_loop().time() - self.start
         name = item["metadata"]["name"]
         self.report.changes += 1

@@ -1,4 +1,4 @@
-"""The declaration of the workload type ``dask``."""
+"""This module declares the workload type ``dask``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from windlass.workloads.registry import WorkloadContext, WorkloadType
 TLS: Final = Section(
     "tls",
     (
-        Setting("ca_file", Place(), None, "", "The authority that signed the certificates.", absent="none"),
-        Setting("cert", Place(), None, "", "The certificate of Windlass and its workers.", absent="none"),
-        Setting("key", Place(), None, "", "The key of the certificate.", absent="in the file of the certificate"),
+        Setting("ca_file", Place(), None, "", "The file of the authority that signed the certificates.", absent="none"),
+        Setting("cert", Place(), None, "", "The file with the certificate of Windlass and its workers.", absent="none"),
+        Setting(
+            "key",
+            Place(),
+            None,
+            "",
+            "The file with the key of the certificate.",
+            absent="in the file of the certificate",
+        ),
     ),
 )
-"""Certificates, for workloads whose head speaks TLS."""
+"""The TLS files of a workload, also used by ``ray``."""
 
 
 def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
@@ -30,7 +37,7 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
         tls=settings["tls"],
         silent=settings["heartbeat_timeout"],
         target=settings["target_duration"],
-        look_only=context.look_only,
+        read_only=context.read_only,
         now=context.now,
     )
 
@@ -42,9 +49,11 @@ def _check(settings: Mapping[str, Any], groups: Sequence[Group]) -> list[str]:
     tls, scheduler = settings["tls"], settings["scheduler"]
     encrypted = scheduler.startswith("tls://")
     if encrypted and not (tls["ca_file"] and tls["cert"]):
-        wrong.append(f"workload.tls: {scheduler} wants certificates: give ca_file and cert, and key if it is apart")
+        wrong.append(
+            f"workload.tls: {scheduler} needs certificates: give ca_file and cert, and key if it is in another file"
+        )
     if any(tls.values()) and not encrypted:
-        wrong.append(f"workload.tls: is for a scheduler at tls://HOST:PORT, and it is at {scheduler}")
+        wrong.append(f"workload.tls: is for a scheduler at tls://HOST:PORT, but scheduler is {scheduler}")
     return wrong
 
 
@@ -58,26 +67,25 @@ DASK: Final = WorkloadType(
                 Endpoint(("tcp", "tls")),
                 REQUIRED,
                 "",
-                "Where the scheduler listens, as clients write it: `tcp://HOST:PORT`. Workers that Windlass has "
-                "not bought are left alone.",
+                "The address of the scheduler, as clients write it: `tcp://HOST:PORT`. Windlass does not touch workers "
+                "that it has not bought.",
             ),
-            SubSection("tls", TLS, "What is shown to a scheduler at `tls://HOST:PORT`, by Windlass and by workers."),
+            SubSection("tls", TLS, "The TLS files of Windlass and of workers, for a scheduler at `tls://HOST:PORT`."),
             Setting(
                 "target_duration",
                 Duration(high=86400),
                 "0s",
                 "s",
-                "In about this time all waiting tasks of one function should be through, by Dask's averages of how "
-                "long they take: nodes are bought for as many as must run at once for that. `0s`: every waiting "
-                "task gets a thread.",
+                "The time within which all waiting tasks of one function should finish, by Dask's average of their "
+                "duration: Windlass buys as many threads as that takes. `0s`: every waiting task gets a thread.",
             ),
             Setting(
                 "heartbeat_timeout",
                 Duration(low=1, high=86400),
                 "2m",
                 "s",
-                "How long a worker may send no heartbeat before its node is unhealthy. Code that holds Python's "
-                "lock sends none; a process that died is seen at once.",
+                "The time without a heartbeat after which a node is unhealthy. Code that holds Python's lock sends "
+                "none; the scheduler notices a dead process at once.",
             ),
         ),
     ),

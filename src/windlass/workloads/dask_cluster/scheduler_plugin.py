@@ -1,16 +1,16 @@
-"""This plugin runs in the user's Dask scheduler: it counts what waits, and holds the fences.
+"""This plugin runs in the user's Dask scheduler: it counts waiting tasks and keeps the fences.
 
-It is sent there by value, so the scheduler's machine needs Dask and not this package. What it knows outlives the
-controller: one that is started again, or a standby next to it, sees the same fences.
+Windlass sends it by value, so the scheduler's machine needs Dask but not this package. Its state outlives the
+controller: a restarted controller or a standby sees the same fences.
 
-**Counting.** Dask notifies a plugin of every transition of a task, so what waits is known by kind at any instant,
-however much it is. An observation costs by the number of workers and of different tasks.
+**Counting.** Dask notifies a plugin of every transition of a task, so the plugin counts waiting tasks by kind. The cost
+of an observation depends on the number of workers and of kinds, not of tasks.
 
-**The fence.** ``Scheduler.retire_workers`` gives up a retirement on its own when results cannot be moved, and with
-``remove`` it starts running tasks again elsewhere. So its steps are taken here one by one: the scheduler places nothing
-more there; the worker itself stops starting tasks, hands back what has not started, and says what runs; results that
-only it holds are copied to others by Dask's own memory manager. Whatever the scheduler does meanwhile, a worker that
-has said "fenced, and nothing runs" starts nothing: its statement stays true until the fence is removed.
+**The fence.** ``Scheduler.retire_workers`` aborts when results cannot be moved, and with ``remove`` it starts running
+tasks again elsewhere. So the plugin takes its steps one by one: the scheduler places nothing more on the worker; the
+worker stops starting tasks, returns those that have not started, and reports those that run; Dask's memory manager
+copies results that only this worker holds. A worker that has reported "fenced, and nothing runs" starts nothing,
+whatever the scheduler does, until the fence is removed.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from distributed.active_memory_manager import ActiveMemoryManagerExtension, Reti
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 PLUGIN = "windlass-1"
-"""The number grows when the two sides could not talk any more."""
+"""The number changes with the protocol between the controller and the plugin."""
 OURS = "windlass/"
-"""How the names of workers begin that Windlass has bought: ``windlass/SLICE/HOST``."""
+"""Prefix of the names of workers that Windlass has bought: ``windlass/SLICE/HOST``."""
 
 COUNTED = ("queued", "no-worker", "processing")
-"""States of a task that waits for a worker, or has one."""
+"""States of a task that waits for a worker, or is assigned to one."""
 SCAN = 256
-"""Tasks of one worker that are looked at, beyond its threads, to see which of them run. Dask may have assigned a
-hundred thousand to one worker, and which of many equal ones runs does not matter."""
+"""How many tasks of one worker, beyond its threads, are checked for whether they run. Dask may have assigned a hundred
+thousand to one worker, and which of many equal tasks runs does not matter."""
 QUICK, SLOW = 0.05, 1.0
-"""Seconds between two questions to a fenced worker: soon after a change, and when nothing changes."""
+"""Seconds between two calls to a fenced worker: after a change, and when nothing changes."""
 ASKING = 10.0
-"""Seconds that a worker may take to answer."""
+"""Timeout of a call to a worker, in seconds."""
 MOVING = 1.0
-"""Seconds after which results that have not come anywhere else yet are asked for once more."""
+"""Seconds after which the copying of results is requested again."""
 OTHERS = "other-tasks"
 MOST_KINDS = 200
-"""Kinds of waiting tasks that are reported one by one; of the others, only what they need."""
+"""How many kinds of waiting tasks are reported one by one; the others are summed by what they need."""
 REMEMBERED = 10_000
-"""Slices that are gone and are remembered as such, lest a late worker of theirs takes work."""
+"""How many slices that are gone are remembered, so that a late worker of theirs gets no work."""
 
 Kind = tuple[str, tuple[tuple[str, float], ...], tuple[str, ...]]
-"""What tasks have in common: the prefix of their keys, the resources they ask for, the workers they insist on."""
+"""The key prefix of tasks, the resources that they need, and the workers on which they must run."""
 
 
 class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
-    """The plugin that Windlass registers with a Dask scheduler."""
+    """Counts tasks and fences workers in a Dask scheduler."""
 
     name = PLUGIN
 
     def __init__(self, set_up: bytes) -> None:
-        """``set_up``: the pickled function that gives a worker its side of the fence."""
+        """``set_up``: the pickled function that installs the worker's part of the fence."""
         self._set_up = set_up
         self._life = uuid.uuid4().hex
         self._number = 0
@@ -70,25 +70,25 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._assigned: Counter[Kind] = Counter()
         self._since: dict[Kind, float] = {}
         self._active: dict[str, float] = {}
-        """When something last ended on each worker of ours, or it joined."""
+        """When each worker of ours joined, or a task last ended there."""
         self._busy: set[str] = set()
-        """Workers of ours on which something was assigned at the last observation."""
+        """Workers of ours that had tasks at the last observation."""
         self._fences: dict[str, tuple[int, bool]] = {}
-        """By slice: the newest epoch, and whether the fence stands under it or was taken down."""
-        self._words: dict[str, dict[str, Any]] = {}
-        """What fenced workers have said since the fence stands."""
-        self._tending: dict[str, asyncio.Task[None]] = {}
+        """By slice: the newest epoch, and whether its fence stands or was removed."""
+        self._reports: dict[str, dict[str, Any]] = {}
+        """The last report of each fenced worker."""
+        self._fence_tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
-        self._looked_at = 0.0
+        self._observed_at = 0.0
         self._moved_at: dict[str, float] = {}
 
     def start(self, scheduler: Scheduler) -> None:
-        """Count and register in one step, so that no transition is missed in between."""
+        """Count and register without an await in between, so that no transition is missed."""
         self.count(scheduler)
-        self._news, self._stir = asyncio.Event(), asyncio.Event()
+        self._change, self._wakeup = asyncio.Event(), asyncio.Event()
         self._memory = ActiveMemoryManagerExtension(scheduler, policies=set(), register=False, start=False)
         scheduler.handlers |= {
-            "windlass_look": self.look,
+            "windlass_observe": self.observe,
             "windlass_wait": self.wait,
             "windlass_cordon": self.cordon,
             "windlass_uncordon": self.uncordon,
@@ -98,7 +98,7 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         scheduler.stream_handlers["worker-status-change"] = self.status_changed
 
     def count(self, scheduler: Scheduler) -> None:
-        """Once over all tasks there are."""
+        """Count all tasks of the scheduler."""
         self._scheduler = scheduler
         for counted in (self._kinds, self._waiting, self._assigned):
             counted.clear()
@@ -122,8 +122,8 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
                 del counter[kind]
         if start == "processing" and (worker := about.get("worker")) in self._active:
             self._active[worker] = time.time()
-            if worker in self._tending:
-                self._stir.set()
+            if worker in self._fence_tasks:
+                self._wakeup.set()
         if entered and (task := self._scheduler.tasks.get(key)) is not None and task.state in COUNTED:
             self._enter(task)
         self._notify()
@@ -135,24 +135,24 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         if slice_id in self._gone:
             self._scheduler._ongoing_background_tasks.call_soon(self._remove, worker)
         elif self._stands(slice_id):
-            self._tend(worker)
+            self._apply_fence(worker)
         self._notify()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         self._active.pop(worker, None)
         self._busy.discard(worker)
-        self._words.pop(worker, None)
+        self._reports.pop(worker, None)
         self._moved_at.pop(worker, None)
         self._notify()
 
     def restart(self, scheduler: Scheduler) -> None:
-        """A client had the scheduler forget all its tasks; no transition reports them."""
+        """Count again: a client has restarted the scheduler, which forgets all tasks without a transition."""
         self.count(scheduler)
         self._notify()
 
     def status_changed(self, status: str, worker: str, stimulus_id: str) -> None:
-        """In place of the scheduler's own handler: a worker that says that it runs does not pass its fence. It may have
-        said so before it learned of it."""
+        """Replace the scheduler's own handler: ignore the status "running" of a fenced worker. It may have sent it
+        before it received the fence."""
         known = self._scheduler.workers.get(worker)
         if status != Status.running.name or known is None or not self._stands(slice_of(known.name) or ""):
             self._scheduler.handle_worker_status_change(status, worker, stimulus_id)
@@ -163,19 +163,19 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
 
     def _notify(self) -> None:
         self._number += 1
-        self._news.set()
+        self._change.set()
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- observing ----------------------------------------------------------------------------------------------------
 
     async def wait(self, life: str, seen: int) -> bool:
-        """Until there is something that an observation with this number has not shown."""
+        """Return when something has changed since the observation with this number."""
         while life == self._life and seen == self._number:
-            self._news.clear()
-            await self._news.wait()
+            self._change.clear()
+            await self._change.wait()
         return True
 
-    def look(self, target: float) -> dict[str, Any]:
-        """All of it, at one instant, as plain data. ``target``: see ``_worth``."""
+    def observe(self, target: float) -> dict[str, Any]:
+        """Return demands, nodes and fences at one instant, as plain data. ``target``: see ``_worth``."""
         now = time.time()
         workers = list(self._scheduler.workers.values())
         running: Counter[Kind] = Counter()
@@ -185,7 +185,7 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             running.update(kind for kind, _ in tasks if kind is not None)
             if slice_of(worker.name) is not None:
                 nodes.append(self._node(worker, tasks, now))
-        self._looked_at = now
+        self._observed_at = now
         return {
             "life": self._life,
             "number": self._number,
@@ -197,7 +197,8 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         }
 
     def _demands(self, running: Counter[Kind], now: float, target: float) -> dict[Kind, tuple[int, float]]:
-        """How many wait of each kind, and since when: with no worker, or assigned to one that is busy with others."""
+        """Return how many tasks of each kind wait, and since when: those without a worker, and those assigned to a
+        worker that is busy with others."""
         kinds = self._waiting.keys() | self._assigned.keys()
         counts = {kind: self._waiting[kind] + max(0, self._assigned[kind] - running[kind]) for kind in kinds}
         if target:
@@ -212,17 +213,17 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         return found
 
     def _worth(self, kind: Kind, count: int, running: int, target: float) -> int:
-        """How many of those that wait must begin now, beside those that run, for all to be through in ``target``
-        seconds, by Dask's own average of how long they take."""
+        """Return how many of the waiting tasks must start now so that all finish within ``target`` seconds, by Dask's
+        average duration."""
         duration = self._scheduler._get_prefix_duration(self._scheduler.task_prefixes[kind[0]])
         at_once: int = ceil((count + running) * duration / target)
         return min(count, max(0, at_once - running))
 
     def _running_on(self, worker: Any) -> Iterator[tuple[Kind | None, bool]]:
-        """The kind of each task that runs on a worker, and whether it holds a thread. The scheduler does not know which
-        of those it has assigned have started: as many as fit do. A fenced worker has said it itself."""
-        if (word := self._words.get(worker.address)) is not None:
-            for key in word["running"]:
+        """Yield the kind of each task that runs on a worker, and whether it holds a thread. The scheduler does not know
+        which assigned tasks have started; as many as fit are taken to run. A fenced worker has reported them."""
+        if (report := self._reports.get(worker.address)) is not None:
+            for key in report["running"]:
                 yield self._kinds.get(key), True
             return
         threads, free = worker.nthreads, dict(worker.resources)
@@ -250,14 +251,14 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             self._busy.add(address)
         elif address in self._busy:
             self._busy.discard(address)
-            if self._active[address] < self._looked_at:  # what ran there was cancelled: its end was not reported
+            if self._active[address] < self._observed_at:  # its tasks were cancelled, which is no transition
                 self._active[address] = now
         return {
             "name": worker.name,
             "address": address,
             "threads": worker.nthreads,
             "resources": dict(worker.resources),
-            "tasks": len(tasks) + len(worker.actors),  # an actor cannot be moved: where it lives, work goes on
+            "tasks": len(tasks) + len(worker.actors),  # an actor cannot be moved: it keeps its worker busy
             "occupied": worker.nthreads if self._is_full(worker) else sum(holds for _, holds in tasks),
             "used": dict(used),
             "idle_since": self._active[address],
@@ -265,8 +266,8 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         }
 
     def _is_full(self, worker: Any) -> bool:
-        """Whether Dask puts no queued task there any more, for it has assigned enough of others: a thread that waits
-        for its turn at a resource is no room then."""
+        """Return whether Dask assigns no more queued tasks to a worker. Then a thread whose task waits for a resource
+        is not free room."""
         limit = self._scheduler.WORKER_SATURATION * worker.nthreads
         return bool(len(worker.processing) >= max(limit, 1))
 
@@ -278,7 +279,7 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             return True
         self._fences[slice_id] = epoch, True
         for worker in self._workers_of(slice_id):
-            self._tend(worker.address)
+            self._apply_fence(worker.address)
         self._notify()
         return True
 
@@ -288,13 +289,13 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             return True
         self._fences[slice_id] = epoch, False
         for worker in self._workers_of(slice_id):
-            self._words.pop(worker.address, None)
-            self._tend(worker.address)
+            self._reports.pop(worker.address, None)
+            self._apply_fence(worker.address)
         self._notify()
         return True
 
     async def evict(self, slice_id: str, epoch: int) -> bool:
-        """End what still runs behind the fence, with the processes of its workers. It waits again."""
+        """End tasks that still run on a fenced slice by ending the processes of its workers. The tasks wait again."""
         if self._fences.get(slice_id) != (epoch, True):
             return True
         for worker in self._workers_of(slice_id):
@@ -303,7 +304,7 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             async with asyncio.timeout(ASKING):
                 await self._prepare(worker.address)
                 for task in worker.processing:
-                    task.suspicious -= 1  # Dask will count the end of the worker as a fault of its tasks
+                    task.suspicious -= 1  # Dask will count the end of the worker as a failure of its tasks
                 await self._scheduler.rpc(worker.address).windlass_end()
         return True
 
@@ -322,9 +323,9 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         await self._scheduler.remove_worker(address, stimulus_id=f"windlass-gone-{time.time()}", expected=True)
 
     def _standing(self) -> Iterator[tuple[str, int]]:
-        """Fences for which every worker has reported its state."""
+        """Yield the fences whose workers have all reported."""
         for slice_id, (epoch, stands) in sorted(self._fences.items()):
-            if stands and all(worker.address in self._words for worker in self._workers_of(slice_id)):
+            if stands and all(worker.address in self._reports for worker in self._workers_of(slice_id)):
                 yield slice_id, epoch
 
     def _stands(self, slice_id: str) -> bool:
@@ -334,35 +335,35 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         return sum(self._blocked_by(worker) for worker in self._workers_of(slice_id))
 
     def _blocked_by(self, worker: Any) -> int:
-        """How many things would be lost with a worker: tasks that run, tasks on their way there or back, actors; and
-        one more while it holds results that no other worker has."""
-        running = self._words.get(worker.address, {"running": ()})["running"]
+        """Return how many things would be lost with a worker: tasks that run, tasks in transit to or from it, actors;
+        and one more while it holds results that no other worker has."""
+        running = self._reports.get(worker.address, {"running": ()})["running"]
         under_way = sum(task.key not in running for task in worker.processing)
         return len(running) + under_way + len(worker.actors) + any(_unique(worker))
 
     def _workers_of(self, slice_id: str) -> list[Any]:
         return [worker for worker in self._scheduler.workers.values() if slice_of(worker.name) == slice_id]
 
-    def _tend(self, address: str) -> None:
-        """Bring a worker to the state that its slice's fence asks for."""
+    def _apply_fence(self, address: str) -> None:
+        """Bring a worker to the state of its slice's fence."""
         worker = self._scheduler.workers[address]
         if self._stands(slice_of(worker.name) or ""):
             self._set_status(worker, Status.closing_gracefully.name)  # nothing more is placed there
-        if address not in self._tending:
-            self._tending[address] = asyncio.ensure_future(self._tended(address))
-        self._stir.set()
+        if address not in self._fence_tasks:
+            self._fence_tasks[address] = asyncio.ensure_future(self._run_fence_task(address))
+        self._wakeup.set()
 
     def _set_status(self, worker: Any, status: str) -> None:
         self._scheduler.handle_worker_status_change(status, worker, f"windlass-fence-{time.time()}")
 
-    async def _tended(self, address: str) -> None:
+    async def _run_fence_task(self, address: str) -> None:
         try:
-            await self._tend_until_open(address)
+            await self._apply_until_open(address)
         finally:
-            del self._tending[address]  # without an await in between: no coroutine serves a new fence yet
+            del self._fence_tasks[address]  # no await since the loop ended: a new fence starts a new task
 
-    async def _tend_until_open(self, address: str) -> None:
-        """One queue for each worker, so that its orders and answers keep their order."""
+    async def _apply_until_open(self, address: str) -> None:
+        """Send the state of the fence to a worker until the fence is removed. One task per worker keeps their order."""
         settled: list[Any] = []
         pause = QUICK
         while (worker := self._scheduler.workers.get(address)) is not None:
@@ -370,41 +371,41 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             fenced = self._stands(slice_id)
             try:
                 async with asyncio.timeout(ASKING):
-                    word = await self._scheduler.rpc(address).windlass_stand(fenced=fenced, settled=settled)
-                    if word is None:  # it has not got its side of the fence yet
+                    report = await self._scheduler.rpc(address).windlass_stand(fenced=fenced, settled=settled)
+                    if report is None:  # the worker's part of the fence is not installed yet
                         await self._prepare(address)
                         continue
-            except Exception:  # noqa: BLE001  # it cannot be asked: whatever the reason, what it would say is unknown
-                word = None
-            if word is not None and address in self._scheduler.workers:
-                settled = self._take_back(address, word["returned"])
+            except Exception:  # noqa: BLE001  # whatever the reason, the state of the worker is unknown
+                report = None
+            if report is not None and address in self._scheduler.workers:
+                settled = self._take_back(address, report["returned"])
                 if fenced != self._stands(slice_id):
                     continue
                 if not fenced:
-                    self._set_status(worker, word["status"])
+                    self._set_status(worker, report["status"])
                     if not settled:
                         return
-                elif word["status"] == Status.closing_gracefully.name:
-                    self._heard(address, {"running": frozenset(word["running"])})
+                elif report["status"] == Status.closing_gracefully.name:
+                    self._record_report(address, {"running": frozenset(report["running"])})
                     self._move_results(worker)
             pause = QUICK if settled else min(2 * pause, SLOW)
-            await asyncio.sleep(QUICK)  # however much happens
+            await asyncio.sleep(QUICK)  # a limit on calls when much happens
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._stir.wait()
+                    await self._wakeup.wait()
                 pause = QUICK
-                self._stir.clear()
+                self._wakeup.clear()
 
-    def _heard(self, address: str, word: dict[str, Any]) -> None:
-        if self._words.get(address) != word:
-            self._words[address] = word
+    def _record_report(self, address: str, report: dict[str, Any]) -> None:
+        if self._reports.get(address) != report:
+            self._reports[address] = report
             self._notify()
 
     async def _prepare(self, address: str) -> None:
         await self._scheduler.rpc(address).run(function=self._set_up)
 
     def _take_back(self, address: str, keys: Iterable[Any]) -> list[Any]:
-        """Find another place for tasks that a worker has handed back."""
+        """Reschedule tasks that a worker has returned."""
         found = list(keys)
         for key in found:
             if key in self._scheduler.tasks:
@@ -412,7 +413,7 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         return found
 
     def _move_results(self, worker: Any) -> None:
-        """Have others copy the results that only this worker holds; what finds no taker is tried again."""
+        """Make other workers copy the results that only this worker holds; repeat after ``MOVING`` seconds."""
         now = time.time()
         if now - self._moved_at.get(worker.address, 0.0) < MOVING or not any(_unique(worker)):
             return
@@ -422,17 +423,17 @@ class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._memory.run_once()
 
 
-def look_once(set_up: bytes, target: float, dask_scheduler: Scheduler) -> dict[str, Any]:
-    """An observation that leaves nothing behind; it includes what a registered plugin knows already."""
+def observe_once(set_up: bytes, target: float, dask_scheduler: Scheduler) -> dict[str, Any]:
+    """Observe without registering a plugin; use the registered one if there is one."""
     plugin = dask_scheduler.plugins.get(PLUGIN)
     if plugin is None:
         plugin = WindlassPlugin(set_up)
         plugin.count(dask_scheduler)
-    return plugin.look(target)  # type: ignore[no-any-return]
+    return plugin.observe(target)  # type: ignore[no-any-return]
 
 
 def slice_of(name: object) -> str | None:
-    """The slice of a worker, by its name; None: it is not ours."""
+    """Return the slice of a worker from its name; None: it is not ours."""
     if not isinstance(name, str) or not name.startswith(OURS):
         return None
     return name[len(OURS) :].rpartition("/")[0] or None
@@ -444,9 +445,9 @@ def kind_of(task: Any) -> Kind:
 
 
 def holders_among(workers: Iterable[Any]) -> list[str]:
-    """The addresses of our workers with results, if one must stay because no other worker could take them all.
+    """Return the addresses of our workers with results, if one of them must stay to keep the results.
 
-    Results of a worker that goes are copied to one that stays. A worker that the user started always stays.
+    Results of a worker that leaves are copied to one that stays. A worker that the user started always stays.
     """
     if any(slice_of(worker.name) is None and worker.status == Status.running for worker in workers):
         return []
@@ -454,7 +455,7 @@ def holders_among(workers: Iterable[Any]) -> list[str]:
 
 
 def _unique(worker: Any) -> Iterator[bool]:
-    """True for each result that only this worker, or only workers that take nothing more, hold."""
+    """Yield True for each result that no other running worker holds."""
     return (
         True
         for task in worker.has_what

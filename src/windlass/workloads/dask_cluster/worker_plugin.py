@@ -1,8 +1,8 @@
-"""This plugin runs in a worker that is to leave: it is the worker's side of the fence.
+"""This plugin runs in a worker that is cordoned: it is the worker's part of the fence.
 
-It is sent there by value, so a node needs Dask and not this package, and it is sent only when a fence is raised. The
-worker itself is asked because only it knows: the scheduler does not see when a task that it has assigned starts,
-nor that code of a task which was cancelled still runs.
+The scheduler's plugin sends it by value when a fence is raised, so a node needs Dask but not this package. Only the
+worker knows what runs: the scheduler does not see when an assigned task starts, nor that the code of a cancelled task
+still runs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from distributed.worker_state_machine import CancelComputeEvent
 
 
 def set_up(dask_worker: Worker) -> None:
-    """Give a worker its side of the fence; again is harmless, and forgets nothing."""
-    # A closure, so that all of it travels in one function.
+    """Install the worker's part of the fence. A second call changes nothing."""
+    # Closures, because one function is sent.
     returned: dict[Any, None] = getattr(dask_worker, "windlass_returned", {})
     dask_worker.windlass_returned = returned
 
     def stand(fenced: bool, settled: tuple[Any, ...]) -> dict[str, Any]:
-        """Start nothing any more, or start tasks again; and how it stands.
+        """Set the fence, and return the state of the worker.
 
-        What was assigned and has not started is handed back, and reported until the scheduler confirms that it has
-        settled it: an answer may be lost, and a task must not be lost with it.
+        A fenced worker starts nothing, and returns tasks that have not started. It reports them until the scheduler
+        confirms (``settled``) that it has rescheduled them: otherwise a lost answer would lose a task.
         """
         for key in settled:
             returned.pop(key, None)
@@ -50,7 +50,7 @@ def set_up(dask_worker: Worker) -> None:
         }
 
     def end() -> None:
-        """End the process, with whatever runs in it: there is no other way to end the code of a task."""
+        """End the process: there is no other way to end the code of a task."""
         asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGKILL)
 
     dask_worker.handlers |= {"windlass_stand": stand, "windlass_end": end}

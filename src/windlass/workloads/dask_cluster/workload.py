@@ -1,12 +1,12 @@
-"""DaskWorkload scales a Dask cluster: a scheduler that the user runs, and workers that Windlass buys for it.
+"""``DaskWorkload`` scales a Dask cluster: the user runs the scheduler, and Windlass buys workers for it.
 
-Any client submits to the scheduler as ever. A part of this package is put into the scheduler (`dask_scheduler`), and
-what it shows is put into the words of the contract here: tasks that wait are demands, by the name of their function and
-the resources they ask for; a worker that Windlass bought is a node; a worker that says under a fence that nothing runs
-is an acknowledgement. Workers of the user's own are left alone.
+Clients need no change. Windlass registers a plugin with the scheduler (``scheduler_plugin``), and this module converts
+what it reports: waiting tasks are demands, by the name of their function and the resources that they need; a worker
+that Windlass bought is a node; a fenced worker that reports that nothing runs is an acknowledgement. Windlass does not
+touch workers that the user started.
 
-The scheduler is asked by plain calls on connections of their own. One that is gone or slow is unknown, never empty, and
-is found again without help.
+Calls to the scheduler use connections of their own. The state of a scheduler that does not answer is unknown, not
+empty; the next call connects again.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from .scheduler_plugin import OURS, PLUGIN, slice_of
 T = TypeVar("T")
 
 CONNECTING: Final = 3.0
-"""Seconds within which a scheduler must answer the first word."""
+"""Timeout of a connection to the scheduler, in seconds."""
 AGAIN: Final = 1.0
-"""Seconds after which a scheduler that could not be reached is tried again by a waiting observer."""
+"""Seconds between two attempts to reach a scheduler that does not answer."""
 DEATH: Final = 60
 """Seconds after which a worker that cannot reach the scheduler ends."""
 SILENT: Final = 120.0
-"""Seconds without a heartbeat after which a node is unhealthy: code that holds Python's lock gives none, and a process
-that has died is seen at once."""
+"""Seconds without a heartbeat after which a node is unhealthy. Long, because code that holds Python's lock sends none;
+the scheduler notices a dead process at once."""
 SAME_CLOCK: Final = 1.0
-"""Seconds by which two looks at one clock may differ; more is another clock."""
+"""Seconds by which the scheduler's clock may differ from ours and still be taken for the same clock."""
 ADDRESS: Final = "dask-worker"
-"""The label of a node with the address of its worker; tasks that insist on a worker ask for it."""
+"""The label with the address of a node's worker; tasks that must run on one worker select it."""
 RESULTS: Final = "results-in-memory"
-"""The standing request for one node that holds results of finished tasks, while a client holds them: if the last such
-node went, they would be lost and computed again."""
+"""The standing request for one node with results of finished tasks that a client holds: without the last such node,
+Dask would compute them again."""
 
 
 class DaskWorkload:
@@ -63,45 +63,45 @@ class DaskWorkload:
         tls: Mapping[str, str | None] | None = None,
         silent: float = SILENT,
         target: float = 0.0,
-        look_only: bool = False,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         """``tls``: the paths ``ca_file``, ``cert`` and ``key``. ``silent``: seconds without a heartbeat after which a
-        node is unhealthy. ``target``: seconds in which all that waits of a kind should be through; 0: every task that
-        waits gets a thread of its own. ``look_only``: an observation leaves nothing in the scheduler."""
+        node is unhealthy. ``target``: seconds within which all waiting tasks of a kind should finish; 0: every waiting
+        task gets a thread. ``read_only``: register nothing with the scheduler."""
         self._scheduler, self._silent, self._target, self._now = scheduler, silent, target, now
-        self._look_only = look_only
+        self._look_only = read_only
         self._tls = {key: value for key, value in (tls or {}).items() if value is not None}
         self._link: rpc | None = None
         self._linking = asyncio.Lock()
         self._behind: float | None = None
-        """Seconds by which the scheduler's clock is behind ours; None: not known yet."""
+        """Seconds by which the scheduler's clock is behind ours; None: unknown."""
         self._seen: tuple[str, int] = ("", 0)
-        self._news, self._looked = asyncio.Event(), asyncio.Event()
+        self._change, self._observed = asyncio.Event(), asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
-        """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
+        """Replace the groups for hosts that join from now on; nodes that have joined do not change."""
         self._groups = {group.name: group for group in groups}
 
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def observe(self) -> WorkloadView:
-        self._news.clear()
+        self._change.clear()
         if self._look_only:
-            once = (scheduler_plugin.look_once, _set_up(), self._target)
-            answer = await self._asked(lambda link: _run(link, *once), put_in=False)
+            once = (scheduler_plugin.observe_once, _set_up(), self._target)
+            answer = await self._call(lambda link: _run(link, *once), register=False)
         else:
-            answer = await self._asked(lambda link: link.windlass_look(target=self._target))
+            answer = await self._call(lambda link: link.windlass_observe(target=self._target))
         self._seen = answer["life"], answer["number"]
-        self._looked.set()
+        self._observed.set()
         return self._view(answer)
 
     async def changed(self) -> None:
         if not self._look_only and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
-        await self._news.wait()
+        await self._change.wait()
 
     def join(self, slice_id: str, group: str, host: int) -> Join:
         known = self._groups.get(group)
@@ -124,68 +124,68 @@ class DaskWorkload:
             "--tls-key": self._tls.get("key"),
         }
         given = [word for name, value in options.items() if value for word in (name, value)]
-        # -P: what lies in the directory of the host is not imported.
+        # -P: import nothing from the directory of the host.
         start = (sys.executable, "-P", "-m", "distributed.cli.dask_worker", self._scheduler)
         return Join(
             (*start, "--no-nanny", "--no-dashboard", *given), requirements=(f"distributed=={version('distributed')}",)
         )
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
-        await self._asked(lambda link: link.windlass_cordon(slice_id=slice_id, epoch=epoch))
+        await self._call(lambda link: link.windlass_cordon(slice_id=slice_id, epoch=epoch))
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
-        await self._asked(lambda link: link.windlass_uncordon(slice_id=slice_id, epoch=epoch))
+        await self._call(lambda link: link.windlass_uncordon(slice_id=slice_id, epoch=epoch))
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
         if evict:
-            await self._asked(lambda link: link.windlass_evict(slice_id=slice_id, epoch=epoch))
+            await self._call(lambda link: link.windlass_evict(slice_id=slice_id, epoch=epoch))
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
-        await self._asked(lambda link: link.windlass_forget(slice_ids=list(slice_ids)))
+        await self._call(lambda link: link.windlass_forget(slice_ids=list(slice_ids)))
 
     async def close(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
             self._listening = None
-        await self._hang_up()
+        await self._disconnect()
 
     # -- the scheduler -----------------------------------------------------------------------------------------------
 
-    async def _asked(self, call: Callable[[rpc], Awaitable[T]], *, put_in: bool = True) -> T:
-        """What the scheduler answers; nothing but a ``WorkloadError`` comes out.
+    async def _call(self, call: Callable[[rpc], Awaitable[T]], *, register: bool = True) -> T:
+        """Call the scheduler; raise ``WorkloadError`` for every failure.
 
-        Our part of it answers every call with something, so no answer means that it is not there: the scheduler is new.
+        The plugin never answers with None. None means that the scheduler has no plugin because it was restarted.
         """
         try:
-            link = await self._linked(put_in=put_in)
+            link = await self._connect(register=register)
             answer = await call(link)
-            if answer is None and put_in:
-                await _put_in(link)
+            if answer is None and register:
+                await _register(link)
                 answer = await call(link)
             if answer is None:
-                raise WorkloadError(f"the Dask scheduler at {self._scheduler} did not take up Windlass's part in it")
+                raise WorkloadError(f"the Dask scheduler at {self._scheduler} did not register Windlass's plugin")
             return answer
         except (OSError, TimeoutError) as error:
-            await self._hang_up()
+            await self._disconnect()
             why = f"{error}" or type(error).__name__
             raise WorkloadError(f"the Dask scheduler at {self._scheduler} cannot be reached: {why}") from error
         except WorkloadError:
             raise
-        except Exception as error:  # what was raised over there comes out here as what it was
+        except Exception as error:  # errors of the scheduler are raised here with their own type
             raise WorkloadError(
                 f"the Dask scheduler at {self._scheduler} refused: {type(error).__name__}: {error}"
             ) from error
 
-    async def _linked(self, *, put_in: bool) -> rpc:
+    async def _connect(self, *, register: bool) -> rpc:
         async with self._linking:
             if self._link is None:
                 link = rpc(self._scheduler, timeout=CONNECTING, connection_args=self._security())
                 try:
                     async with asyncio.timeout(CONNECTING):
                         self._check(await link.versions())
-                        if put_in:
-                            await _put_in(link)
+                        if register:
+                            await _register(link)
                 except BaseException:
                     await link.close_rpc()
                     raise
@@ -208,27 +208,26 @@ class DaskWorkload:
                 f"{ours}: tasks made for one crash in the other; run windlass with Python {theirs}"
             )
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             with suppress(OSError):
                 await link.close_rpc()
 
     async def _listen(self) -> None:
-        """Ring when there is something new since the last observation; after a silence too, for much may have
-        happened."""
+        """Wake the controller when something has changed since the last observation."""
         while True:
-            self._looked.clear()
+            self._observed.clear()
             life, number = self._seen
             try:
-                await self._asked(_wait_for(life, number))
+                await self._call(_wait_for(life, number))
             except WorkloadError:
                 await asyncio.sleep(AGAIN)
                 continue
-            self._news.set()
-            await self._looked.wait()
+            self._change.set()
+            await self._observed.wait()
 
-    # -- its words ---------------------------------------------------------------------------------------------------
+    # -- converting its answers --------------------------------------------------------------------------------------
 
     def _view(self, answer: Mapping[str, Any]) -> WorkloadView:
         if self._behind is None:
@@ -257,7 +256,7 @@ class DaskWorkload:
 
 
 def unfit(group: Group) -> str:
-    """Why no node of a group can be a Dask worker; empty if it can."""
+    """Return why the nodes of a group cannot be Dask workers; empty: they can."""
     if dict(group.resources).get("cpu", 0) < 1000:
         return f"{group.name} must have at least 1 cpu: it is the number of threads of its Dask workers"
     if odd := [name for name, _ in group.resources if not name.isprintable() or any(one in name for one in " ,=")]:
@@ -266,7 +265,7 @@ def unfit(group: Group) -> str:
 
 
 def _offered(group: Group) -> list[tuple[str, int | float]]:
-    """The resources of a worker. Dask distinguishes ``GPU`` from ``gpu``: both are offered."""
+    """Return the resources of a worker. Dask distinguishes ``GPU`` from ``gpu``, so it has both."""
     found: list[tuple[str, int | float]] = []
     for name, amount in group.resources:
         exact = amount if name in BYTES else amount / 1000 if amount % 1000 else amount // 1000
@@ -277,7 +276,7 @@ def _offered(group: Group) -> list[tuple[str, int | float]]:
 def _demand(
     behind: float, prefix: str, resources: Sequence[tuple[str, float]], pinned: Sequence[str], count: int, since: float
 ) -> Demand:
-    """Every task takes a thread."""
+    """Return a demand. Every task takes a thread."""
     asked = ",".join(f"{name}={amount:g}" for name, amount in resources)
     name = ":".join(part for part in (prefix, asked, ",".join(pinned)) if part)
     needs = dict(_with_threads(dict(resources), 1))
@@ -289,7 +288,7 @@ def _on(addresses: Sequence[str]) -> tuple[Condition, ...]:
 
 
 def _with_threads(resources: Mapping[str, float], threads: int) -> Amounts:
-    """Dask's resources under our names, of which two spellings of one are the same; a thread is a cpu."""
+    """Convert Dask's resources: names in lower case, a thread is a cpu."""
     found = {"cpu": 1000 * threads} if threads else {}
     for spelling, amount in resources.items():
         name = spelling.lower()
@@ -302,26 +301,26 @@ def _wait_for(life: str, number: int) -> Callable[[rpc], Awaitable[object]]:
     return lambda link: link.windlass_wait(life=life, seen=number)
 
 
-async def _put_in(link: rpc) -> None:
-    """Our part into the scheduler, unless it is there."""
-    plugin = _by_value(scheduler_plugin.WindlassPlugin(_set_up()))
+async def _register(link: rpc) -> None:
+    """Register the plugin with the scheduler, unless it has it."""
+    plugin = _pickled(scheduler_plugin.WindlassPlugin(_set_up()))
     await link.register_scheduler_plugin(plugin=plugin, name=PLUGIN, idempotent=True)
 
 
 def _set_up() -> bytes:
-    return _by_value(worker_plugin.set_up)
+    return _pickled(worker_plugin.set_up)
 
 
 async def _run(link: rpc, function: Callable[..., Any], *given: Any) -> Any:
-    """Once in the scheduler."""
-    answer = await link.run_function(function=_by_value(function), args=pickle.dumps(given))
+    """Run a function in the scheduler."""
+    answer = await link.run_function(function=_pickled(function), args=pickle.dumps(given))
     if answer["status"] != "OK":
         raise pickle.loads(answer["exception"])
     return answer["result"]
 
 
-def _by_value(what: object) -> bytes:
-    """Pickled with its code: the other side need not have this package."""
+def _pickled(what: object) -> bytes:
+    """Pickle something with its code: the receiver does not have this package."""
     for module in (scheduler_plugin, worker_plugin):
         cloudpickle.register_pickle_by_value(module)
     try:

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster as a workload: pods that no node can take are demand, each NodeProvisioner is a group.
+"""This package runs a Kubernetes cluster as a workload: unschedulable pods are demand, each NodeProvisioner is a group.
 
 `windlass.kubernetes_api` talks to the API server. `mirror` keeps the cluster in memory. `translate` turns what the API
 says into the planner's words: pod needs, node conditions, provisioners as groups. `workload` implements

@@ -3,7 +3,7 @@
 A pod can be bound after the taint is stored: the scheduler decides from its cache, and a binding is not refused. In
 measurements on a real scheduler that happened in 15 to 18 of 100 tries where the taint came within 12 ms of the pod. So
 the fence waits until every scheduler must have seen the taint, then lists the node's pods from the server's database,
-not from a cache. A pod that is found there makes the node used: the controller takes the fence down again.
+not from a cache. If the list shows a pod, the node is in use and the controller takes the fence down again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .taints import deleting, write_taints
 from .translate.pods import MirroredPod, PodMirror
 
 SETTLE: Final = 5.0
-"""Seconds between the taint and the list. Ten times what a busy scheduler was seen to lag behind."""
+"""Seconds between the taint and the list: ten times the largest lag that was measured on a busy scheduler."""
 RETRY: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a live list of a slice's pods showed."""
+    """The result of a live list of a slice's pods."""
 
     epoch: int
     running: int
@@ -43,7 +43,7 @@ class Certificate:
 
 @dataclass(slots=True)
 class NodeFence:
-    """One fence that stands."""
+    """The fence of one slice."""
 
     epoch: int
     task: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class NodeFence:
 
 
 class NodeFences:
-    """Raises fences and takes them down. ``on_news`` is called when a fence has something new to say."""
+    """Raises fences and takes them down. ``on_news`` is called when the number of pods behind a fence changes."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class NodeFences:
         self._void: dict[str, int] = {}
         """The highest epoch that an uncordon has voided, by slice."""
         self._reads = PodMirror()
-        self.trouble: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
 
     @property
     def standing(self) -> Mapping[str, NodeFence]:
@@ -102,7 +102,7 @@ class NodeFences:
             self._learn(written)
 
     async def forget(self, slice_id: str) -> None:
-        """The slice is gone: there is nothing to fence."""
+        """Remove the fence of a slice that is gone."""
         await self._end(slice_id)
         self._void.pop(slice_id, None)
 
@@ -111,7 +111,7 @@ class NodeFences:
             await self._end(slice_id)
 
     def acknowledgements(self) -> list[Acknowledgement]:
-        """What each fence says now. A pod that the mirror shows on a fenced node voids an empty list."""
+        """The acknowledgement of each fence. A pod that the mirror shows on a fenced node voids an empty list."""
         found = []
         for slice_id, fence in self._fences.items():
             if fence.certificate is not None:
@@ -127,7 +127,7 @@ class NodeFences:
 
     async def _end(self, slice_id: str) -> None:
         fence = self._fences.pop(slice_id, None)
-        self.trouble.pop(slice_id, None)
+        self.errors.pop(slice_id, None)
         if fence is not None and fence.task is not None:
             fence.task.cancel()
             await asyncio.gather(fence.task, return_exceptions=True)
@@ -145,7 +145,7 @@ class NodeFences:
         return [pod for node in self._mirror.nodes_of(slice_id) for pod in self._mirror.counted_on(node)]
 
     async def _watch(self, slice_id: str, fence: NodeFence) -> None:
-        """Settle, then list until the list is empty; while the mirror shows pods there is nothing to list for."""
+        """Wait for the settle time, then list until the list is empty. While the mirror shows pods, do not list."""
         await self._sleep(self._settle)
         while True:
             try:
@@ -153,13 +153,13 @@ class NodeFences:
                     pods, claims, version = await self.live_use(slice_id)
                     before, running = fence.certificate, len(pods) + len(claims)
                     fence.certificate = Certificate(fence.epoch, running, self._now(), version)
-                    self.trouble.pop(slice_id, None)
+                    self.errors.pop(slice_id, None)
                     if before is None or before.running != running:
                         self._on_news()
                     if not running:
                         return
             except ApiError as error:
-                self.trouble[slice_id] = str(error)
+                self.errors[slice_id] = str(error)
             await self._sleep(RETRY)
 
     async def live_use(self, slice_id: str) -> tuple[list[MirroredPod], list[str], str]:
@@ -178,7 +178,7 @@ class NodeFences:
         return found, claims, version
 
     async def _live_claims(self, node: str) -> list[ResourceClaim]:
-        """Allocated claims on a node's devices; none is listed for a cluster that shows no devices at all."""
+        """Allocated claims on a node's devices. Without any devices in the cluster the call is skipped."""
         if not self._mirror.slice_store and not self._mirror.resource_claim_store:
             return []
         claims, _ = await self._api.list_pages(RESOURCE_CLAIMS, ResourceClaim)
@@ -186,6 +186,6 @@ class NodeFences:
 
 
 def describe(pods: Iterable[MirroredPod]) -> str:
-    """A few pods by name."""
+    """Pods as text: the first three names and how many more there are."""
     names = sorted(one.key for one in pods)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

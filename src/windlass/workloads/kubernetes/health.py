@@ -16,7 +16,7 @@ LONGEST_REQUEST: Final = 8192
 
 
 class HealthServer:
-    """Answers probes. Each path has a function that gives status and text."""
+    """Answers probes. Each path has a function that returns status and text."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -25,7 +25,7 @@ class HealthServer:
         self.paths: dict[str, Callable[[], Answer]] = {}
 
     async def start(self) -> None:
-        """Listen, once; ``OSError`` if the address cannot be had."""
+        """Start to listen, once; ``OSError`` if the address is not available."""
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, self._host, self._port)
 
@@ -61,7 +61,7 @@ class HealthServer:
 
 
 def metrics(mirror: ClusterMirror, decision: DecisionReport | None, leading: bool, queued: int) -> str:
-    """The cluster in numbers, in Prometheus' text format."""
+    """The metrics of the cluster in Prometheus' text format."""
     lines: list[str] = []
 
     def family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> None:

@@ -1,9 +1,9 @@
 """A Lease object elects the leader: one controller acts, the others stand by.
 
-The holder renews every few seconds. When it could not for the whole duration it stops acting before another may begin:
-it counts from the moment *before* its last successful renewal, by a monotonic clock. Another controller takes
-over when it has seen the Lease unchanged for the whole duration, also by its own clock: no two clocks are compared. The
-number of changes of holder is the fencing epoch.
+The holder renews every few seconds. If renewals fail for the whole duration, it stops acting before another controller
+may start: the duration counts from the moment *before* its last successful renewal, by a monotonic clock. Another
+controller takes over when it has seen the Lease unchanged for the whole duration, by its own clock, so that no two
+clocks are compared. The number of changes of the holder is the fencing epoch.
 """
 
 from __future__ import annotations
@@ -39,33 +39,39 @@ class LeaseElection:
         self.epoch = 0
         self._held_until = -1.0
         self._seen: tuple[str, float] = ("", 0.0)
-        """The version of the other's Lease, and since when it has not changed."""
+        """The resourceVersion of a Lease that another controller holds, and since when it has not changed."""
         self.lost = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
-        self.trouble = ""
+        self.error = ""
+        self._failures = 0
+        """Renewals in a row that have failed."""
+
+    def why_not_renewed(self) -> str:
+        """Why the last renewals have failed; empty after one that succeeded. A single failure is not reported."""
+        return self.error if self._failures > 1 else ""
 
     def is_held(self) -> bool:
         """Whether this controller may act now."""
         return self._steady() < self._held_until
 
     async def acquire(self, on_wait: Callable[[str], None] = lambda _: None) -> None:
-        """Return when this controller holds the Lease; it is renewed from then on until ``release``."""
+        """Wait until this controller holds the Lease, and renew it from then on until ``release``."""
         while True:
             try:
                 if await self._try():
                     break
-                on_wait(f"standing by: {self.trouble}")
+                on_wait(f"standing by: {self.error}")
             except ApiError as error:
-                self.trouble = str(error)
-                on_wait(f"standing by: the lease cannot be had: {error}")
+                self.error = str(error)
+                on_wait(f"standing by: the lease cannot be acquired: {error}")
             await asyncio.sleep(self._duration / 5)
         with suppress(ApiError):
-            await self._try()  # the first call has also made the connection, which may have taken much of the lease
+            await self._try()  # connecting during the first call may have used up much of the lease's duration
         self.lost.clear()
         self._renewing = asyncio.create_task(self._renew(), name="renew the lease")
 
     async def release(self) -> None:
-        """Give the Lease back, so that another controller takes over at once."""
+        """Release the Lease, so that another controller can take over at once."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -85,7 +91,8 @@ class LeaseElection:
                 if not await self._try():
                     break
             except ApiError as error:
-                self.trouble = str(error)
+                self.error = str(error)
+                self._failures += 1
             if not self.is_held():
                 break
         self._held_until = -1.0
@@ -113,7 +120,7 @@ class LeaseElection:
             if self.epoch and self.epoch != transitions + 1:
                 return False
         elif holder and not self._is_over(current, spec):
-            self.trouble = f"{holder} holds the lease"
+            self.error = f"{holder} holds the lease"
             return False
         else:
             transitions += 1
@@ -129,7 +136,7 @@ class LeaseElection:
             return written
         except ApiError as error:
             if error.is_conflict:
-                self.trouble = "another controller was faster"
+                self.error = "another controller has taken the lease"
                 return None
             raise
 
@@ -138,11 +145,11 @@ class LeaseElection:
             return False
         self.epoch = int(lease["spec"].get("leaseTransitions") or 0) + 1
         self._held_until = began + self._duration
-        self.trouble = ""
+        self.error, self._failures = "", 0
         return True
 
     def _is_over(self, lease: dict[str, Any], spec: dict[str, Any]) -> bool:
-        """Whether the other's Lease has not changed for its whole duration."""
+        """Whether a Lease of another controller has not changed for its whole duration."""
         version = lease["metadata"]["resourceVersion"]
         if self._seen[0] != version:
             self._seen = (version, self._steady())

@@ -1,7 +1,7 @@
 """ClusterMirror holds the cluster in memory: reflectors of everything that decisions depend on, and indexes over
 them.
 
-Nothing is shown while any of them is not synced: what is not known is never taken for empty.
+No observation is made while one of them is not synced: what is unknown is never taken for empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from windlass.kubernetes_api.api import Api
 from windlass.kubernetes_api.autoscaling_objects import CapacityBuffer, PodTemplateObject, ProvisioningRequest
 from windlass.kubernetes_api.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from windlass.kubernetes_api.names import ORPHANED
-from windlass.kubernetes_api.objects import DaemonSet, KubeJob, KubeNode, NodeClaim, NodeProvisioner, Pod, PodGroup
+from windlass.kubernetes_api.objects import (
+    DaemonSet,
+    KubeJob,
+    KubeNode,
+    NodeClaim,
+    NodeProvisioner,
+    Pod,
+    PodGroup,
+    Versioned,
+)
 from windlass.kubernetes_api.reflector import ObjectChange, Reflector
 
 from .devices.inventory import SliceFacts, slice_facts
@@ -25,6 +34,7 @@ PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
 PROVISIONERS: Final = "/apis/windlass.dev/v1alpha1/nodeprovisioners"
 CLAIMS: Final = "/apis/windlass.dev/v1alpha1/nodeclaims"
+NAMESPACES: Final = "/api/v1/namespaces"
 DAEMON_SETS: Final = "/apis/apps/v1/daemonsets"
 JOBS: Final = "/apis/batch/v1/jobs"
 POD_GROUPS: Final = (
@@ -45,20 +55,20 @@ PROVISIONING_REQUESTS: Final = "/apis/autoscaling.x-k8s.io/v1/provisioningreques
 
 
 class ClusterMirror:
-    """Mirrors one cluster. ``on_change`` is called after every change that a decision may depend on."""
+    """Mirrors one cluster. ``on_change`` is called after every change that can affect a decision."""
 
     def __init__(self, api: Api, on_change: Callable[[], None], now: Callable[[], float]) -> None:
         self._on_change, self._now = on_change, now
         self._tasks: list[asyncio.Task[None]] = []
         self.on_node: dict[str, dict[str, MirroredPod]] = {}
-        """Pods by the node they are bound to, finished ones left out."""
+        """Pods by the node they are bound to, without finished pods."""
         self.waiting: dict[str, MirroredPod] = {}
         self.idle_since: dict[str, float] = {}
         """When the last counted pod left a node."""
         self.claim_nodes: dict[str, dict[str, MirroredNode]] = {}
         """Nodes by their claim."""
         self.orphaned: set[str] = set()
-        """Claims whose nodes were left to their user."""
+        """Claims whose nodes were orphaned."""
         notify = self._notify
         self.pods: Reflector[Pod, MirroredPod] = Reflector(
             api, PODS, Pod, PodMirror(), on_change=self._pod_changed, on_synced=on_change
@@ -66,6 +76,10 @@ class ClusterMirror:
         self.nodes: Reflector[KubeNode, MirroredNode] = Reflector(
             api, NODES, KubeNode, mirrored_node, on_change=self._node_changed, on_synced=on_change
         )
+        self.namespaces: Reflector[Versioned, Mapping[str, str]] = Reflector(
+            api, NAMESPACES, Versioned, _labels, on_change=notify, on_synced=on_change
+        )
+        """The labels of each namespace."""
         self.provisioners: Reflector[NodeProvisioner, NodeProvisioner] = Reflector(
             api, PROVISIONERS, NodeProvisioner, _as_it_is, on_change=notify, on_synced=on_change
         )
@@ -84,7 +98,7 @@ class ClusterMirror:
         ]
 
         self.device_version = 0
-        """Changes with every object that devices follow from."""
+        """The version of the objects that describe devices: it changes when one of them does."""
         noted = self._device_changed
         self.slices: Reflector[ResourceSlice, SliceFacts] = Reflector(
             api, RESOURCE_SLICES, ResourceSlice, slice_facts, on_change=noted, on_synced=on_change, optional=True
@@ -119,7 +133,7 @@ class ClusterMirror:
 
     @property
     def reflectors(self) -> Iterator[Reflector[Any, Any]]:
-        yield from (self.pods, self.nodes, self.provisioners, self.claims, self.daemons, self.jobs)
+        yield from (self.pods, self.nodes, self.namespaces, self.provisioners, self.claims, self.daemons, self.jobs)
         yield from self.pod_groups
         yield from (self.slices, self.resource_claims, self.claim_templates, self.device_classes)
         yield from (self.pod_templates, self.buffers, self.room_requests)
@@ -159,22 +173,22 @@ class ClusterMirror:
 
     @property
     def ended(self) -> str:
-        """A reflector that has ended by a mistake of ours; empty while all run."""
+        """The error of a reflector that has ended by a bug in Windlass; empty while all run."""
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 return f"{task.get_name()} ended, please report it: {type(error).__name__}: {error}"
         return ""
 
     @property
-    def trouble(self) -> str:
-        """What is not known, and why; empty while everything is."""
+    def error(self) -> str:
+        """Which list is not known, and why; empty while all lists are known."""
         if ended := self.ended:
             return ended
-        return next((one.trouble or f"{one.path}: not listed yet" for one in self.reflectors if not one.synced), "")
+        return next((one.error or f"{one.path}: not listed yet" for one in self.reflectors if not one.synced), "")
 
     @property
     def is_synced(self) -> bool:
-        return bool(self._tasks) and not self.trouble
+        return bool(self._tasks) and not self.error
 
     def gang_size(self, namespace: str, name: str) -> int | None:
         """How many pods of a PodGroup must start together; None: no such group."""
@@ -246,6 +260,10 @@ def _as_it_is(item: Any) -> Any:
     return item
 
 
+def _labels(item: Versioned) -> Mapping[str, str]:
+    return item.metadata.labels or {}
+
+
 def _indexed(job: KubeJob) -> KubeJob | None:
-    """Only indexed jobs are gangs; the others are not kept."""
+    """Keep indexed jobs only: other jobs are no gangs."""
     return job if job.spec.completion_mode == "Indexed" and (job.spec.parallelism or 1) > 1 else None

@@ -1,7 +1,7 @@
 """Repair drains and replaces nodes whose conditions have been bad for too long, a few at a time.
 
-A condition such as ``GPUHealthy=False`` is set by a device plugin or by a node problem detector. Something that breaks
-on every node at once is rarely the nodes' fault, so at most a fifth of a provisioner is under repair at once.
+A condition such as ``GPUHealthy=False`` is set by a device plugin or by a node problem detector. A condition that turns
+bad on all nodes at once is rarely a fault of the nodes, so at most a fifth of a provisioner is under repair at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .translate.nodes import MirroredNode
 from .translate.schedules import duration
 
 LARGEST_SHARE: Final = 5
-"""One node of so many may be under repair at once, and one of a smaller provisioner."""
+"""One node in five may be under repair at once; a smaller provisioner may repair one node."""
 
 
 def allowed(nodes: int) -> int:
@@ -26,7 +26,7 @@ def allowed(nodes: int) -> int:
 
 
 class NodeRepairs:
-    """Chooses the nodes to repair. A node that was chosen stays so until it is gone or well again."""
+    """Chooses the nodes to repair. A chosen node stays chosen until it is gone or healthy again."""
 
     def __init__(self) -> None:
         self.chosen: dict[str, str] = {}
@@ -57,7 +57,7 @@ class NodeRepairs:
 
 
 def bad_since(node: MirroredNode, provisioner: NodeProvisioner, now: float) -> tuple[float, str]:
-    """Since when a rule has found a node bad, and which; an empty text: none has for long enough."""
+    """The time since which a rule has found a node bad, and the reason, which is empty while no limit is reached."""
     worst: tuple[float, str] = (now, "")
     for rule in provisioner.spec.repair or ():
         for kind, status, since in node.conditions:

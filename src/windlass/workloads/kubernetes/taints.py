@@ -1,6 +1,6 @@
 """This module changes a node's taints by read, change and write with the resourceVersion that was read.
 
-``spec.taints`` is one list for every kind of patch, so a write that does not say what it has read erases the taints of
+Every kind of patch replaces the whole list ``spec.taints``, so a write without a resourceVersion erases the taints of
 other owners.
 """
 
@@ -21,7 +21,7 @@ OURS = frozenset({MARKED, DELETING})
 
 
 def wanted_taints(current: tuple[NodeTaint, ...], ours: Mapping[str, NodeTaint]) -> tuple[NodeTaint, ...]:
-    """The taints of others, and ours as wanted. One of ours that is there with the wanted value keeps its place."""
+    """The taints of other owners, and ours as wanted. A taint of ours that has the wanted value keeps its place."""
     kept = [one for one in current if one.key not in OURS or _same(one, ours.get(one.key))]
     there = {one.key for one in kept}
     return (*kept, *(one for key, one in sorted(ours.items()) if key not in there))
@@ -37,14 +37,14 @@ def marked(until: float) -> NodeTaint:
 
 
 def deleting(at: float) -> NodeTaint:
-    """The hard taint of a node at its end."""
+    """The hard taint of a node that is about to be deleted."""
     return NodeTaint(DELETING, str(int(at)), "NoSchedule")
 
 
 async def write_taints(
     api: Api, node: str, ours: Mapping[str, NodeTaint], *, finalizer: bool = True
 ) -> KubeNode | None:
-    """Make our taints on a node what they should be, and put our finalizer on it; None if the node is gone."""
+    """Write our taints and our finalizer to a node; None if the node is gone."""
 
     def change(current: KubeNode) -> dict[str, Any] | None:
         body: dict[str, Any] = {}
@@ -61,7 +61,7 @@ async def write_taints(
 
 
 async def drop_finalizer(api: Api, path: str) -> None:
-    """Take our finalizer off an object; others' stay."""
+    """Remove our finalizer from an object and keep the finalizers of others."""
 
     def change(current: Versioned) -> dict[str, Any] | None:
         held = current.metadata.finalizers or ()

@@ -1,9 +1,8 @@
-"""KubernetesWorkload puts a Kubernetes cluster behind the workload contract.
+"""KubernetesWorkload implements the workload contract for a Kubernetes cluster.
 
-An observation is taken from the mirror, without a call, while every reflector is synced; else it is unknown. Nodes with
-the label of a provisioner are the slices' hosts; pods that the scheduler gave up on are demand; NodeProvisioners are
-groups. Cordon, uncordon and the acknowledgement are the fence's. What the controller decides is handed to the
-publisher, which shows it on the API objects.
+An observation is read from the mirror, without a call. It is unknown while a reflector is not synced. Nodes with the
+label of a provisioner are the hosts of slices, unschedulable pods are demand, NodeProvisioners are groups. The fence
+implements cordon, uncordon and the acknowledgement. The publisher writes the controller's decisions to the API objects.
 """
 
 from __future__ import annotations
@@ -11,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from windlass.core.model.snapshot import Amounts, Group, amounts
+from windlass.core.model.reasons import plural
+from windlass.core.model.snapshot import Amounts, amounts
 from windlass.kubernetes_api.api import Api, ApiError
 from windlass.kubernetes_api.names import CLAIM, NODE_NAME, PROVISIONER
 from windlass.kubernetes_api.objects import NodeProvisioner
 from windlass.workloads.protocol import (
     Acknowledgement,
     DecisionReport,
+    Diagnosis,
     Join,
     WorkloadError,
     WorkloadGroup,
@@ -51,7 +52,7 @@ SYNCING: Final = 8.0
 
 
 class Publisher(Protocol):
-    """Shows decisions on API objects."""
+    """Writes decisions to API objects."""
 
     def on_decision(self, decision: DecisionReport, waiting: WaitingPods) -> None: ...
 
@@ -67,7 +68,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownProvisioner:
-    """A NodeProvisioner and what became of it."""
+    """A NodeProvisioner, the group that was made of it, and the mistakes in it."""
 
     object: NodeProvisioner
     group: WorkloadGroup | None
@@ -75,7 +76,7 @@ class KnownProvisioner:
 
 
 class KubernetesWorkload:
-    """Runs the pods of one cluster."""
+    """The workload of one cluster."""
 
     def __init__(
         self,
@@ -87,12 +88,12 @@ class KubernetesWorkload:
         settle: float = SETTLE,
         election: LeaseElection | None = None,
         health: HealthServer | None = None,
-        look_only: bool = False,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``providers``: the names that provisioners may refer to. ``look_only``: nothing is written anywhere."""
-        self.api, self._now, self._look_only = api, now, look_only
+        """``providers``: the names that provisioners may refer to. ``read_only``: nothing is written anywhere."""
+        self.api, self._now, self._look_only = api, now, read_only
         self.election, self.health, self._wrap = election, health, wrap
         self._providers = tuple(sorted(providers))
         self._news = asyncio.Event()
@@ -110,7 +111,7 @@ class KubernetesWorkload:
         self._published: frozenset[str] = frozenset()
         self._nodes: dict[str, tuple[Any, WorkNode]] = {}
         self._was_synced = False
-        self.publisher = publisher(self) if publisher is not None and not look_only else None
+        self.publisher = publisher(self) if publisher is not None and not read_only else None
         if health is not None:
             health.paths = {"/healthz": self._healthy, "/readyz": self._ready, "/metrics": self._metrics}
 
@@ -119,10 +120,13 @@ class KubernetesWorkload:
     async def observe(self) -> WorkloadView:
         self.mirror.start()
         await self._synced()
+        if self.election is not None and (why := self.election.why_not_renewed()):
+            # Reads may still work, as with an etcd without space. No decision could be carried out.
+            raise WorkloadError(f"the Lease cannot be renewed: {why}")
         await self.buffers.refresh()
         self._news.clear()
         waiting = self._waiting_pods()
-        self.devices.look(waiting, self.mirror.provisioners.store)
+        self.devices.observe(waiting, self.mirror.provisioners.store, self.mirror.nodes.store)
         self.provisioners = self._known_provisioners()
         constraints = self._constraints(waiting)
         self.waiting = self._demand.waiting(
@@ -140,10 +144,10 @@ class KubernetesWorkload:
         await self._news.wait()
 
     def join(self, slice_id: str, group: str, host: int) -> Join:  # noqa: ARG002
-        """What the machine's kubelet must be started with: the labels and taints by which its node is recognised.
+        """The environment for a machine's kubelet: the labels and taints by which its node is recognised.
 
-        ``WorkloadError`` before the first look: a controller that was killed while it launched launches again at once,
-        and a machine without the labels, taints and resources of its template would be of no use.
+        ``WorkloadError`` before the first observation: a controller that was killed during a launch repeats it at once,
+        and a machine without the labels, taints and resources of its template is useless.
         """
         known = self.provisioners.get(group)
         if known is None:
@@ -169,7 +173,7 @@ class KubernetesWorkload:
         await self._call(self.fences.take_down(slice_id, epoch))
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:  # noqa: ARG002
-        """Running pods may finish; they are evicted where the slice must be released."""
+        """Let running pods finish, or evict them if the slice must be released."""
         if self.publisher is not None and (evict or self._is_evicted(slice_id)):
             pods = [pod for node in self.mirror.nodes_of(slice_id) for pod in self.mirror.counted_on(node)]
             await self._call(self.publisher.evict(slice_id, pods))
@@ -190,42 +194,56 @@ class KubernetesWorkload:
         await self.mirror.close()
         await self.api.close()
 
+    async def diagnose(self) -> Sequence[Diagnosis]:
+        """Check the NodeProvisioners of the cluster."""
+        self.mirror.start()
+        await self._synced()
+        known = self._known_provisioners()
+        if not known:
+            return [Diagnosis("there is no NodeProvisioner", "create one: docs/kubernetes.md shows how")]
+        wrong = [
+            Diagnosis(f"NodeProvisioner {name}: {mistake}", f"correct it: kubectl edit nodeprovisioner {name}")
+            for name, one in known.items()
+            for mistake in one.mistakes
+        ]
+        return wrong or [Diagnosis(f"{plural(len(known), 'NodeProvisioner')}, without mistakes")]
+
     def wrap_provider(self, name: str, provider: Any) -> Any:
-        """The provider with a claim for each of its machines."""
+        """Wrap a provider so that each of its machines gets a NodeClaim."""
         return self._wrap(self, name, provider)
 
     def on_decision(self, decision: DecisionReport) -> None:
-        """Keep what was decided, and show it."""
+        """Keep the decision and publish it."""
         self.decision = decision
         if decision.plan is not None:
             self.devices.on_plan(one.demand for one in decision.plan.waiting)
         if self.publisher is not None:
             self.publisher.on_decision(decision, self.waiting)
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- observing -----------------------------------------------------------------------------------------------------
 
     async def _synced(self) -> None:
-        """Wait a little for the first list of everything; ``WorkloadError`` while something is not known."""
+        """Wait up to ``SYNCING`` seconds for the first lists; ``WorkloadError`` while one of them is not known."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + (0.0 if self._was_synced else SYNCING)
-        while (trouble := self.mirror.trouble) and clock() < deadline:
+        while (error := self.mirror.error) and clock() < deadline:
             await asyncio.sleep(0.02)
-        if trouble:
-            raise WorkloadError(trouble)
+        if error:
+            raise WorkloadError(error)
         self._was_synced = True
 
     async def _call(self, call: Awaitable[None]) -> None:
         if self._look_only or (self.election is not None and not self.election.is_held()):
             if asyncio.iscoroutine(call):
                 call.close()
-            raise WorkloadError("this controller only looks" if self._look_only else "the lease has run out")
+            raise WorkloadError("this controller is read-only" if self._look_only else "the lease has expired")
         try:
             await call
         except ApiError as error:
             raise WorkloadError(str(error)) from error
 
     def _waiting_pods(self) -> list[MirroredPod]:
-        """Pods that the scheduler gave up on, and the placeholders of requests for room."""
+        """Unschedulable pods, and the placeholders of requests for room."""
         templates = self.mirror.pod_templates.store
         waiting = list(self.mirror.waiting.values())
         if self.mirror.buffers.store:
@@ -240,14 +258,13 @@ class KubernetesWorkload:
         return replace(rules, where=(*rules.where, *where)) if where else rules
 
     def _constraints(self, waiting: Sequence[MirroredPod]) -> ConstraintTable:
-        """What waiting pods and running ones demand of each other; empty while none does."""
-        nodes = self.mirror.nodes.store
+        """The constraints between waiting and running pods; empty if there are none."""
         running = (pod for pods in self.mirror.on_node.values() for pod in pods.values())
         return ConstraintTable.of(
             waiting,
             running if waiting else (),
-            lambda name: nodes[name].labels if name in nodes else None,
-            lambda name: name in nodes and bool(nodes[name].provisioner),
+            self.mirror.nodes.store,
+            self.mirror.namespaces.store,
         )
 
     def _with_classes(self, node: WorkNode, constraints: ConstraintTable) -> WorkNode:
@@ -287,17 +304,17 @@ class KubernetesWorkload:
                 sizes[node.provisioner] = sizes.get(node.provisioner, 0) + 1
         for name, provisioner in sorted(self.mirror.provisioners.store.items()):
             mistakes = [*mistakes_in(provisioner), *self._provider_mistakes(provisioner)]
-            # A deleted provisioner is no group any more: the controller drains its slices.
+            # A deleted provisioner is no longer a group, so the controller drains its slices.
             is_deleted = provisioner.metadata.deletion_timestamp is not None
             group = None
             if not mistakes and not is_deleted:
                 group = self._group(provisioner, daemons, sizes.get(name, 0))
             elif is_deleted and provisioner.spec.deletion_policy == "Orphan" and name in self._groups:
-                # Frozen until its nodes are handed over; drained it must not be.
+                # It stays a frozen group until its nodes are orphaned: they must not be drained.
                 kept = self._groups[name][1]
                 group = replace(kept, group=replace(kept.group, frozen=True, min=0, spare=0))
             elif not is_deleted and name in self._groups:
-                # A change for the worse leaves the last good settings in force: its nodes are not given back for it.
+                # After an invalid change the last valid settings stay in force, and no node is released for it.
                 group = self._groups[name][1]
             found[name] = KnownProvisioner(provisioner, group, tuple(mistakes))
         self._groups = {name: one for name, one in self._groups.items() if name in found}
@@ -326,14 +343,14 @@ class KubernetesWorkload:
         if known is None or known[0] != key:
             made = group_of(provisioner, daemons, room)
             group = replace(made.group, protected=protected)
-            sold = WorkloadGroup(
+            offered = WorkloadGroup(
                 group,
                 spec.provider or self._providers[0],
                 made.settings,
                 spec.actions_per_loop,
                 leaving,
             )
-            known = self._groups[name] = (key, sold)
+            known = self._groups[name] = (key, offered)
         return known[1]
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -372,14 +389,14 @@ class KubernetesWorkload:
         deleted: bool,
         reserved: int,
     ) -> WorkNode:
-        """``reserved``: claims on its devices that others than its pods have reserved."""
+        """``reserved``: claims on the node's devices that are reserved for other consumers than its pods."""
         provisioner = known.object if known is not None else None
         counted = [pod for pod in pods if pod.counts]
         used = self._used(counted)
         if devices := self.devices.used(node, dict(used)):
             used = amounts({**dict(used), **devices})
         if keeps_away(node, provisioner):
-            # Others keep pods away from it: it offers nothing, and it is not ours to give back.
+            # Another owner has tainted or cordoned it: it offers no room, and we must not release it.
             used = amounts({**dict(used), "pods": max(dict(used).get("pods", 0), node.allocatable.get("pods", 0))})
         leaving = ""
         if node.deleted:
@@ -413,8 +430,7 @@ class KubernetesWorkload:
         return self.fences.acknowledgements()
 
     def _is_evicted(self, slice_id: str) -> bool:
-        """Whether pods of a slice are evicted: it is drained by an order or for repair, or its provisioner was
-        deleted."""
+        """Whether pods of a slice are evicted: an operator or a repair drains it, or its provisioner was deleted."""
         decided = self.decision.slices.get(slice_id) if self.decision is not None else None
         if decided is None:
             return False
@@ -432,26 +448,22 @@ class KubernetesWorkload:
         return (503, f"{ended}\n") if ended else (200, "ok\n")
 
     def _ready(self) -> tuple[int, str]:
-        """A controller that stands by is ready to take over; one that leads must know the cluster."""
+        """The readiness probe: a standby is always ready, a leader only while its mirror is synced."""
         if not self._is_leading():
             return 200, "standing by\n"
-        trouble = self.mirror.trouble
-        return (503, f"{trouble}\n") if trouble else (200, "ok\n")
+        error = self.mirror.error
+        return (503, f"{error}\n") if error else (200, "ok\n")
 
     def _metrics(self) -> tuple[int, str]:
         queued = self.publisher.queued if self.publisher is not None else 0
         return 200, metrics(self.mirror, self.decision, self._is_leading(), queued)
 
-    # -- for others ----------------------------------------------------------------------------------------------------
+    # -- for the publisher and the claims ------------------------------------------------------------------------------
 
-    def group_named(self, name: str) -> Group | None:
-        known = self.provisioners.get(name)
-        return known.group.group if known is not None and known.group is not None else None
-
-    def initialized(self, node: MirroredNode) -> bool:
-        """Whether a node offers what its provisioner promises."""
+    def lacking(self, node: MirroredNode) -> str:
+        """What a node still lacks of what its provisioner promises, as text; empty if nothing."""
         known = self.provisioners.get(node.provisioner)
-        return not self._lacks(node, known.object if known is not None else None)
+        return self._lacks(node, known.object if known is not None else None)
 
     def is_used(self, slice_id: str, resource: str | None) -> bool:
         """Whether pods or claims use a resource on a slice's nodes; None: whether anything runs there."""
@@ -461,7 +473,7 @@ class KubernetesWorkload:
         return any(dict(one.used).get(resource) for one in shown)
 
     async def still_used(self, slice_id: str) -> str:
-        """What runs on a slice's nodes now, in words; nodes that do not answer any more run nothing."""
+        """The pods or claims on a slice's nodes now, as text; empty if there are none, or if no node is Ready."""
         if not any(node.ready for node in self.mirror.nodes_of(slice_id).values()):
             return ""
         pods, claims, version = await self.fences.live_use(slice_id)
@@ -470,10 +482,5 @@ class KubernetesWorkload:
         return f"pods run there at version {version}: {describe(pods)}" if pods else ""
 
     def is_orphaned(self, slice_id: str) -> bool:
-        """Whether a slice's node was left to its user when its provisioner was deleted."""
+        """Whether a slice's node was orphaned when its provisioner was deleted."""
         return slice_id in self.mirror.orphaned
-
-
-def pods_behind(waiting: WaitingPods, demands: Mapping[str, int]) -> list[MirroredPod]:
-    """The pods behind some demands, as many of each as given."""
-    return [pod for name, count in demands.items() for pod in waiting.pods.get(name, ())[:count]]

@@ -2,23 +2,23 @@
 
     WINDLASS_QUEUE_NODE='{"node": ..., ...}' python -m windlass.workloads.queue.agent DIRECTORY
 
-It takes its node's place in the queue, claims what the node has room for, runs each task in a session of its own, and
-reports each end at once. Between events it sleeps: a socket wakes it for work, the kernel for a task that ended, and
-once a second the clock, to say that it is alive and to look even if nothing woke it.
+It registers its node in the queue, claims the tasks that fit on the node, runs each in its own session, and reports
+each end at once. Between events it sleeps. It wakes up for work (a socket), for a task that ended (a signal), and once
+a second, to send a heartbeat and to poll the queue.
 
-- Asked to end (SIGTERM), it claims nothing more, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them
-  back to waiting, and leaves.
-- Asked to evict, it ends its tasks in the same way and stays.
-- Dismissed (its slice was forgotten), it ends its tasks and itself.
-- Without a queue (a full disk, a directory that is away, a file that cannot be read) its tasks run on. It keeps what it
-  has to report and tries again; its status file says that it is alive and what is wrong.
-- On a host that cannot start tasks (no room, no processes, no memory) the task waits again, and the node reports the
-  trouble and claims nothing until a test shows that it is over.
-- Killed, it takes its tasks with it, so that no task runs twice at the same time: the kernel kills each task's own
-  process (the parent-death signal), and the ``Guard``, a process next to the agent, whatever that one had started.
+- On SIGTERM it stops claiming, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them back into the queue,
+  and exits.
+- On eviction it ends its tasks in the same way and stays.
+- When it is dismissed (its slice was forgotten), it ends its tasks and exits.
+- While the queue is unavailable (a full disk, a missing directory, an unreadable file) its tasks keep running. It keeps
+  its reports and retries; its status file shows that it is alive, and the error.
+- On a host that cannot start tasks (no disk space, processes or memory) the task goes back into the queue, and the node
+  reports the error and claims nothing until a test task starts again.
+- When it is killed, its tasks are killed too, so that no task runs twice at the same time: the kernel kills the main
+  process of each task (parent-death signal), and the ``Guard``, a process next to the agent, kills its descendants.
 
-A task that was asked to end waits again whatever its exit status says: a program that stops early often says 0.
-Needs Linux. Standard library only, so that it starts in a twentieth of a second.
+A task that the agent ended goes back into the queue whatever its exit status: a program that stops early often exits
+with 0. Needs Linux. Standard library only, so that it starts in a twentieth of a second.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from .store import Queue
 from .wakeup import AGENTS, WakeupSocket
 
 NODE: Final = "WINDLASS_QUEUE_NODE"
-"""In the environment: which node this is and what it has, as JSON."""
+"""The environment variable with the id and the resources of this node, as JSON."""
 BEAT: Final = 1.0
-"""Seconds between two signs of life: ten are missed before a node counts as unhealthy."""
+"""Seconds between two heartbeats; after ten missed ones a node counts as unhealthy."""
 HOST_TROUBLE: Final = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EROFS, errno.EIO),
         *(errno.ESTALE, errno.ENOTCONN, errno.ENXIO),
     }
 )
-"""Errors at the start of a task that are the host's and not the task's."""
+"""Errors at the start of a task that are caused by the host, not by the task."""
 PROBE_EVERY: Final = 5.0
-"""Seconds between two tests of a host that could not start a task."""
+"""Seconds between two tests of a host that cannot start tasks."""
 ABANDONED: Final = 600.0
-"""Seconds without a queue after which an agent that has nothing to run leaves."""
+"""Seconds without a queue after which an agent without tasks exits."""
 JOIN_FOR: Final = 60.0
-"""Seconds for which an agent tries to join."""
+"""Seconds for which an agent retries to join."""
 CANNOT_RUN: Final = 127
-"""The exit code of a command that cannot be started, as a shell would say it."""
+"""The exit code of a command that cannot be started, as in a shell."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None)
@@ -73,8 +73,9 @@ class RunningTask(NamedTuple):
 
 
 class Guard:
-    """A process that outlives the agent by a moment: when the agent is gone, however it went, it kills what is left of
-    the process groups of its tasks. It learns of them by a pipe, and of the agent's end by the end of that pipe."""
+    """A process that kills the remaining process groups of the tasks when the agent has ended for any reason. It
+    receives them through a pipe, and the end of that pipe shows the end of the agent.
+    """
 
     def __init__(self) -> None:
         reading, self._pipe = os.pipe()
@@ -87,8 +88,8 @@ class Guard:
             os._exit(0)
         os.close(reading)
         os.close(says_apart)
-        # On a busy host the guard starts late. Before it has left the agent's process group, a signal to that group
-        # would kill both, so no task may start until it has.
+        # On a busy host the guard starts late. Until it has left the agent's process group, a signal to that group
+        # would kill both, so no task starts before that.
         os.read(is_apart, 1)
         os.close(is_apart)
 
@@ -128,9 +129,9 @@ class Agent:
         self._queue, self._place, self._guard, self._grace = queue, place, guard, grace
         self._running: dict[int, RunningTask] = {}
         self._ended: dict[int, int | None] = {}
-        """Claims whose end is not in the queue yet, with their exit code; None: they wait again."""
+        """Claims whose end is not in the queue yet, with their exit code; None: the task goes back into the queue."""
         self._kill_at: float | None = None
-        """When what was asked to end is killed; None: nothing was asked to."""
+        """When ending tasks are killed; None: no task is being ended."""
         self._leaving = False
         self._dismissed = False
         self._next_beat = 0.0
@@ -138,20 +139,20 @@ class Agent:
         self._status = StatusFile(queue.directory, place.node)
         self._said = ""
         self._failing_since: float | None = None
-        """Since when the queue cannot be used."""
+        """Since when the queue is unavailable."""
         self._trouble = ""
         """Why this host cannot start tasks."""
         self._trouble_written = ""
         self._probe_at = 0.0
         self._recalled: dict[int, float] = {}
-        """Processes of tasks that were called back, and when they are killed."""
+        """Processes of cancelled tasks, and when they are killed."""
 
     def leave(self) -> None:
-        """Claim nothing more, end what runs, go."""
+        """Stop claiming, end the tasks, exit."""
         self._leaving = True
 
     def run(self) -> None:
-        """Until it has left."""
+        """Run until the agent has left."""
         awake = _signals_that_wake()
         signal.signal(signal.SIGTERM, lambda *_: self.leave())
         signal.signal(signal.SIGINT, lambda *_: self.leave())
@@ -179,7 +180,7 @@ class Agent:
                 self._wakeup = WakeupSocket(self._queue.directory, AGENTS)
 
     def _turn(self) -> bool:
-        """Do what is to be done; whether there may be more at once."""
+        """Do one round of work; return whether another may follow at once."""
         more = False
         self._reap()
         try:
@@ -205,7 +206,7 @@ class Agent:
         self._status.report(self._trouble) if self._trouble else self._status.clear()
 
     def _queue_fails(self, error: Exception) -> None:
-        """Tasks run on, what is to be reported is kept, and the next beat tries again."""
+        """Keep tasks and reports; the next heartbeat retries."""
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
@@ -221,7 +222,7 @@ class Agent:
             self._leaving = True
 
     def _reopen(self) -> None:
-        """Another file may have taken the place of the one that was opened, such as after a remount."""
+        """Open the queue again: after a remount there may be another file at its path."""
         with suppress(QueueError, OSError):
             fresh = Queue(self._queue.directory, create=False)
             self._queue.close()
@@ -233,7 +234,7 @@ class Agent:
             self._next_beat = time.monotonic() + BEAT
 
     def _obey(self) -> bool:
-        """End what must be evicted, or else start what there is room for; whether anything was claimed."""
+        """End evicted tasks, or claim and start tasks; return whether anything was claimed."""
         commands = self._queue.commands(self._place)
         if commands.everything:
             self._end_tasks()
@@ -251,7 +252,7 @@ class Agent:
         waits.register(awake, select.POLLIN)
         if self._wakeup is not None:
             waits.register(self._wakeup, select.POLLIN)
-        # A dismissed agent beats no more: what is left to wait for is the end of its tasks.
+        # A dismissed agent sends no heartbeats: it only waits for the end of its tasks.
         until = time.monotonic() + BEAT if self._dismissed else self._next_beat
         until = min(until, self._kill_at or until, *self._recalled.values())
         waits.poll(max(until - time.monotonic(), 0) * 1000)
@@ -263,7 +264,7 @@ class Agent:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def _call_back(self, claims: frozenset[int]) -> None:
-        """End tasks of jobs that were cancelled, and of gangs that have lost a member."""
+        """End tasks of cancelled jobs, and of gangs that have lost a member."""
         for pid, (claim, _) in self._running.items():
             if claim.number in claims and pid not in self._recalled:
                 self._recalled[pid] = time.monotonic() + self._grace
@@ -271,7 +272,7 @@ class Agent:
                     os.killpg(pid, signal.SIGTERM)
 
     def _is_able(self) -> bool:
-        """Whether this host can start tasks; one that could not is tested now and then."""
+        """Whether this host can start tasks; after a failure it is tested from time to time."""
         if self._trouble and time.monotonic() >= self._probe_at:
             self._probe_at = time.monotonic() + PROBE_EVERY
             self._trouble = self._probe()
@@ -283,14 +284,14 @@ class Agent:
         return not self._trouble
 
     def _probe(self) -> str:
-        """Start and write something as a task would; what is wrong, or nothing."""
+        """Start a process and write a file as a task would; return the error, or nothing."""
         test = self._queue.directory / "logs" / f".probe-{os.getpid()}"
         try:
             test.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             test.write_bytes(b"x" * 4096)
             subprocess.run(["true"], stdin=subprocess.DEVNULL, check=False)
         except FileNotFoundError:
-            return ""  # no such program: the rest has worked
+            return ""  # no such program: everything else worked
         except (OSError, subprocess.SubprocessError) as error:
             return f"this host cannot start tasks: {error}"
         finally:
@@ -311,7 +312,7 @@ class Agent:
         def die_with_the_agent() -> None:
             self._guard.watch(os.getpid())  # the task registers itself, before it can have started anything
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != agent:  # it died before the signal was asked for
+            if os.getppid() != agent:  # the parent died before the signal was set
                 os._exit(CANNOT_RUN)
 
         try:
@@ -336,7 +337,7 @@ class Agent:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _say(f"{claim.job}/{claim.task} cannot be started: {error}")
             if _is_the_hosts(error):
-                self._ended[claim.number] = None  # it waits again, for another host
+                self._ended[claim.number] = None  # back into the queue, for another host
                 self._trouble = f"this host cannot start tasks: {error}"
                 self._probe_at = time.monotonic() + PROBE_EVERY
             else:
@@ -345,9 +346,9 @@ class Agent:
             self._running[process.pid] = RunningTask(claim, process)
 
     def _reap(self) -> None:
-        """What has ended since the last check, with all that it left behind in its process group."""
+        """Report tasks that have ended since the last check, and kill the rest of their process groups."""
         for pid, (claim, process) in list(self._running.items()):
-            # Looked at without taking it away: while the dead session leader exists, its process id is not reused.
+            # Checked without reaping: while the dead session leader exists, its process id is not reused.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             with suppress(ProcessLookupError):
@@ -355,7 +356,7 @@ class Agent:
             self._guard.unwatch(pid)
             code = process.wait()
             del self._running[pid]
-            # Asked after the task was seen dead: the process that ends both of us notifies us first.
+            # Checked after the task was seen dead: a process that ends both of us signals us first.
             asked = self._leaving or self._kill_at is not None or self._recalled.pop(pid, None) is not None
             self._ended[claim.number] = None if asked else code if code >= 0 else 128 - code
         if not self._running:
@@ -388,7 +389,7 @@ class Agent:
 
 
 def _signals_that_wake() -> int:
-    """A handle that can be read from as soon as a signal came."""
+    """Return a file descriptor that becomes readable on a signal."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -396,18 +397,18 @@ def _signals_that_wake() -> int:
 
 
 def _is_the_hosts(error: Exception) -> bool:
-    """Whether it is the host that cannot start a task, and not the task that cannot be started."""
+    """Whether an error at the start of a task is the host's fault, not the task's."""
     return isinstance(error, subprocess.SubprocessError) or getattr(error, "errno", None) in HOST_TROUBLE
 
 
 def _say(text: str) -> None:
-    with suppress(OSError, ValueError):  # its log may be on the disk that is full
+    with suppress(OSError, ValueError):  # its log may be on the full disk
         sys.stderr.write(f"windlass: {text}\n")
         sys.stderr.flush()
 
 
 def _joined(directory: str, node: dict[str, Any]) -> tuple[Queue, Joined]:
-    """The queue and the node's place in it. A queue that cannot be used just now is tried again for a while."""
+    """Return the queue and the node's place in it. An unavailable queue is retried for a while."""
     until = time.monotonic() + JOIN_FOR
     while True:
         try:

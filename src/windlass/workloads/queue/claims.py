@@ -1,12 +1,11 @@
 """This module holds the rules by which a node claims tasks: what it starts, what it keeps room for, and how a gang
 starts as a whole.
 
-The oldest job comes first. What is too large for the room that is left is passed over, for ``PATIENCE`` seconds at the
-most: then a node that could hold it takes nothing younger, so that a stream of small tasks cannot starve a large one.
-A gang starts in one transaction, on all of its nodes at once. A spare machine with accelerators leaves other work to
-others, as long as the plan keeps it as a spare, and for ``PATIENCE`` seconds at the most.
-
-Agents import this, so it is made of light parts only.
+The oldest job comes first. A task that is too large for the free resources is skipped for at most ``PATIENCE`` seconds:
+then a node that could hold it takes no younger task, so that a stream of small tasks cannot starve a large one. A gang
+starts in one transaction, on all of its nodes at once. A spare machine with accelerators leaves tasks without
+accelerators to other machines while the plan keeps it as a spare, for at most ``PATIENCE`` seconds. Agents import this
+module, so its imports are light.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
     from windlass.core.model.snapshot import Amounts
 
 MOST_AT_ONCE: Final = 64
-"""Tasks claimed in one transaction: others get their turn in between."""
+"""Tasks claimed in one transaction; other agents claim in between."""
 PATIENCE: Final = 30.0
-"""Seconds for which younger tasks may be preferred to one that is too large for the room that is left."""
+"""Seconds for which younger tasks may pass one that is too large for the free resources."""
 SILENT: Final = 10.0
-"""Seconds without a sign of life after which a node counts as unhealthy; agents give one a second."""
+"""Seconds without a heartbeat after which a node counts as unhealthy; agents send one a second."""
 
 
 class Joined(NamedTuple):
-    """A node's place in the queue; the number distinguishes it from a former agent of the same node."""
+    """The registration of a node in the queue; the number distinguishes it from a former agent of the node."""
 
     node: str
     slice_id: str
@@ -52,9 +51,8 @@ class Claim(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """What a node starts now (job, count), and for which jobs it keeps room, and for how many of their tasks.
-
-    A count of 0: it takes nothing younger than the job, so that room for one task of it comes about.
+    """The tasks that a node starts now (job, count), and the jobs and task counts for which it reserves room. A count
+    of 0: it takes nothing younger than the job, so that room for one of its tasks becomes free.
     """
 
     starts: list[tuple[int, int]]
@@ -62,7 +60,7 @@ class _Choice(NamedTuple):
 
 
 class Claims(QueueFile):
-    """Which tasks a node may start."""
+    """Decides which tasks a node may start."""
 
     _now: Callable[[], float]
 
@@ -80,13 +78,13 @@ class Claims(QueueFile):
         return bool(choice.starts) or choice.holds != held or any(self._is_whole(run, job) for job in choice.holds)
 
     def _is_whole(self, run: Run, job: int) -> bool:
-        """Whether nodes keep room for all members of a gang."""
+        """Whether nodes have reserved room for all members of a gang."""
         [waiting, gang] = run("SELECT waiting, gang FROM jobs WHERE number = ?", (job,)).fetchone()
         [held] = run("SELECT coalesce(sum(count), 0) FROM holds WHERE job = ?", (job,)).fetchone()
         return bool(gang and held >= waiting)
 
     def _choose(self, run: Run, place: Joined) -> _Choice:
-        """What the node may start now, and for which jobs it keeps room."""
+        """Return what the node may start now, and for which jobs it reserves room."""
         choice = _Choice([], {})
         if not self._may_claim(run, place.node, place.slice_id):
             return choice
@@ -102,7 +100,7 @@ class Claims(QueueFile):
                 continue
             if gang:
                 gangs += 1
-                # One gang at a time keeps room: two that wait for each other's would wait for ever.
+                # Only one gang at a time reserves room: two gangs could block each other for ever.
                 if gangs == 1 and not running:
                     most = self._gang_room(run, place, job, read_amounts(needs), waiting)
                     if kept := room.take_many(read_amounts(needs), most):
@@ -129,7 +127,7 @@ class Claims(QueueFile):
         return choice
 
     def _kept_for(self, run: Run, slice_id: str, resources: Amounts) -> frozenset[str]:
-        """The accelerators of a node that the plan keeps as a spare; empty: it takes any work."""
+        """Return the accelerators of a node that the plan keeps as a spare; empty: it takes any task."""
         if not run("SELECT 1 FROM spares WHERE slice = ?", (slice_id,)).fetchone():
             return frozenset()
         return frozenset(name for name, _ in resources if name in ACCELERATORS)
@@ -141,8 +139,9 @@ class Claims(QueueFile):
         return run("SELECT 1 FROM nodes WHERE id = ? AND trouble = ''", (node,)).fetchone() is not None
 
     def _gang_room(self, run: Run, place: Joined, job: int, needs: Amounts, waiting: int) -> int:
-        """How many members of a gang this node may keep room for: those that no other node keeps room for; none if the
-        nodes that have joined could not hold the gang even when they were empty."""
+        """Return for how many members of a gang this node may reserve room: those without room on another node; none if
+        the joined nodes could not hold the gang even when empty.
+        """
         nodes = run("SELECT resources, count(*) FROM nodes WHERE trouble = '' GROUP BY resources").fetchall()
         most = sum(count * NodeRoom(read_amounts(has)).take_many(needs, waiting) for has, count in nodes)
         if most < waiting:
@@ -155,7 +154,9 @@ class Claims(QueueFile):
         return int(waiting - elsewhere)
 
     def _hold(self, run: Run, place: Joined, holds: Mapping[int, int]) -> bool:
-        """Keep room for these jobs, and start a gang that has room for all of its members; whether one was started."""
+        """Reserve room for these jobs, and start a gang that has room for all of its members; return whether one was
+        started.
+        """
         run("DELETE FROM holds WHERE node = ? OR job NOT IN (SELECT number FROM jobs WHERE waiting > 0)", (place.node,))
         for job, count in holds.items():
             run("INSERT INTO holds VALUES (?, ?, ?)", (place.node, job, count))
@@ -182,7 +183,7 @@ class Claims(QueueFile):
         return started
 
     def _given(self, run: Run, place: Joined) -> list[Claim]:
-        """Tasks of a gang that was completed elsewhere and that this node must run."""
+        """Return tasks that another node started for this node, as members of a gang."""
         rows = run(
             "SELECT claim, name, task, command, directory, environment FROM tasks JOIN jobs ON number = job"
             " WHERE node = ? AND state = 'running' AND NOT given ORDER BY claim",
@@ -225,7 +226,7 @@ class Claims(QueueFile):
         return claims
 
     def _number(self, run: Run) -> int:
-        """A number that was never given before."""
+        """Return the next unused number."""
         return int(run("UPDATE numbers SET last = last + 1 RETURNING last").fetchone()[0])
 
 

@@ -1,10 +1,8 @@
 """This module opens and checks the file of the queue, changes it in transactions, and explains its errors.
 
-SQLite with a write-ahead log: readers and the writer do not wait for each other. It is written with
-``synchronous=NORMAL``: a kill loses nothing, a power cut may lose the last moments, and then whatever ran is gone too.
-`store` has the rules and says what the tables mean.
-
-Agents import this, so it is made of light parts only (without dataclasses, which are 5 ms of a start).
+SQLite with a write-ahead log: readers and the writer do not block each other. With ``synchronous=NORMAL`` a kill loses
+nothing; a power cut may lose the last transactions, but it ends all running tasks as well. `store` has the rules and
+describes the tables. Agents import this module, so its imports are light (dataclasses alone take 5 ms).
 """
 
 from __future__ import annotations
@@ -110,7 +108,7 @@ CANCELLING: Final = (
             UPDATE tasks SET state = 'cancelled' WHERE job = NEW.job AND task = NEW.task;
         END""",
 )
-"""What version 2 adds: a cancelled job has no waiting tasks, whatever puts them back."""
+"""Version 2: a cancelled job has no waiting tasks; triggers cancel tasks that are put back."""
 GANGS: Final = (
     "ALTER TABLE jobs ADD COLUMN gang INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE jobs ADD COLUMN environment TEXT NOT NULL DEFAULT '{}'",
@@ -124,27 +122,27 @@ GANGS: Final = (
         PRIMARY KEY (node, job)
     ) STRICT, WITHOUT ROWID""",
 )
-"""What version 3 adds: gangs, environments, the trouble of a node, and room that nodes keep for a job."""
+"""Version 3: gangs, environments, errors of nodes, and room that nodes reserve for a job."""
 SPARES: Final = ("CREATE TABLE spares (slice TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",)
-"""What version 4 adds: slices that the plan keeps as spares for work that needs their accelerators."""
+"""Version 4: slices that the plan keeps as spares for work that needs their accelerators."""
 MIGRATIONS: Final = {1: CANCELLING, 2: GANGS, 3: SPARES}
-"""By version: the statements that make the next version of it."""
+"""By version: the statements that migrate it to the next one."""
 
 
 class QueueError(Exception):
-    """The queue cannot do this; the message says what, where and what to do."""
+    """A queue operation failed; the message says what, where and what to do."""
 
 
 class QueueGone(QueueError):
-    """The file is not there, or is not the one that was opened."""
+    """The file is missing, or is not the one that was opened."""
 
 
 class Dismissed(QueueError):
-    """The node has no place in the queue: its slice was forgotten, or another agent has it."""
+    """The node is not registered in the queue: its slice was forgotten, or another agent has the node."""
 
 
 class QueueFile:
-    """One connection to the file. It may be used from several threads; they take turns."""
+    """One connection to the file. Several threads may use it; calls are serialised."""
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = True) -> None:
         self.directory = Path(directory).absolute()
@@ -152,7 +150,7 @@ class QueueFile:
         self._turn = threading.Lock()
         with self._explained():
             self._make_file(create=create)
-            # One opens at a time: two that turn on the write-ahead log at once refuse each other without waiting.
+            # One process opens it at a time: two that switch on the write-ahead log at once fail without waiting.
             with _locked(self.directory):
                 self._identity = _identity(self.path)
                 self._connection = sqlite3.connect(
@@ -173,7 +171,7 @@ class QueueFile:
             return
         if not create:
             raise QueueGone(f"there is no queue at {self.path}; check the directory, or submit a job there first")
-        # Whatever can write to the file can run commands on every node, so only its owner may.
+        # A user who can write to the file can run commands on every node, so only its owner may.
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

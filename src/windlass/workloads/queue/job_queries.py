@@ -1,6 +1,6 @@
 """Job queries answer what a user asks about jobs in the queue, and cancel a job.
 
-A cancelled job starts no task any more. Its waiting tasks are cancelled in the same transaction; its running tasks are
+A cancelled job starts no more tasks. Its waiting tasks are cancelled in the same transaction; its running tasks are
 ended by their agents (SIGTERM, SIGKILL after the grace period) and are then counted as cancelled too. Two triggers in
 the queue's file turn every task that goes back to waiting, for whatever reason, into a cancelled one.
 """
@@ -41,12 +41,12 @@ class JobState(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether no task waits or runs any more."""
+        """Whether all tasks have ended."""
         return not self.waiting and not self.running
 
     @property
     def outcome(self) -> TaskState:
-        """The job as a whole: what its tasks are doing, or how they ended."""
+        """The state of the whole job."""
         if self.running:
             return "running"
         if self.waiting:
@@ -66,17 +66,17 @@ class QueueTask(NamedTuple):
     """Where it runs or ran last."""
     failures: int
     exit_code: int | None
-    """Of its last run; None: it has not ended, or was ended from outside."""
+    """Exit code of its last run; None: it has not ended, or the agent ended it."""
 
 
 class JobQueries(QueueFile):
-    """Reads jobs and tasks, and cancels jobs. Makes no queue where there is none."""
+    """Reads jobs and tasks, and cancels jobs. Does not create a queue."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         super().__init__(directory, create=False)
 
     def names(self) -> list[str]:
-        """Every job, the oldest first."""
+        """Return every job, the oldest first."""
         with self._looking() as run:
             return [name for (name,) in run("SELECT name FROM jobs ORDER BY number")]
 
@@ -90,7 +90,7 @@ class JobQueries(QueueFile):
         return None if row is None else JobState(*row)
 
     def tasks(self, name: str, states: Collection[TaskState] = TASK_STATES, most: int = -1) -> list[QueueTask]:
-        """Tasks that were started at least once, by index; ``most`` of them at most (-1: all)."""
+        """Return the tasks that were started at least once, by index; at most ``most`` (-1: all)."""
         marks = ", ".join("?" * len(states))
         with self._looking() as run:
             rows = run(
@@ -101,7 +101,7 @@ class JobQueries(QueueFile):
         return [QueueTask(*row) for row in rows]
 
     def cancel(self, name: str) -> JobState:
-        """Start no task of the job any more and have those that run ended; the job as it is right after that."""
+        """Cancel a job: no further task starts, and running tasks are ended. Return the job right after that."""
         with self._changing() as run:
             if not run("SELECT 1 FROM jobs WHERE name = ?", (name,)).fetchone():
                 raise QueueError(f"there is no job {name}")
@@ -117,11 +117,11 @@ class JobQueries(QueueFile):
         return job
 
     def log_path(self, name: str, index: int) -> Path:
-        """What the task wrote; the file is there once the task has started."""
+        """Return the path of a task's log; it exists once the task has started."""
         return self.directory / "logs" / name / f"{index}.log"
 
     def last_lines(self, name: str, index: int, most: int) -> list[str]:
-        """The last lines that a task wrote; none if it wrote nothing or its log is gone."""
+        """Return the last lines of a task's log; none if it wrote nothing or its log is gone."""
         try:
             with self.log_path(name, index).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -132,7 +132,7 @@ class JobQueries(QueueFile):
         return text.splitlines()[-most:] if most else []
 
     def exit_status(self, name: str) -> int:
-        """The exit status of a finished job: 0 if every task is done, else that of the first task that failed."""
+        """Return the exit status of a finished job: 0 if every task succeeded, else that of the first failed task."""
         failed = self.tasks(name, FAILED, 1)
         if failed:
             return failed[0].exit_code or 1

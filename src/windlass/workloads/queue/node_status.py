@@ -1,10 +1,10 @@
 """A status file per node shows that its agent is alive, and its error when the database cannot be written.
 
-    DIRECTORY/nodes/NODE      the agent's trouble, padded to a fixed size; its time of change is a sign of life
+    DIRECTORY/nodes/NODE      the agent's error, padded to a fixed size; its modification time is a heartbeat
 
-The file gets its full size when the agent joins and is only overwritten in place afterwards. That needs no new room, so
-it works on a full disk, where a change of the queue's database does not. The agent keeps the file open, so it also
-works while the directory is away.
+The file gets its full size when the agent joins and is only overwritten in place afterwards. That needs no disk space,
+so it works on a full disk, where a write to the database fails. The agent keeps the file open, so it also works while
+the directory is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZE: Final = 1024
 
 
 class StatusFile:
-    """The file of one node, as its agent has it open. A file that cannot be made or written is done without."""
+    """The open status file of one node. Errors of this file are ignored."""
 
     def __init__(self, directory: Path, node: str) -> None:
         self._path = _path(directory, node)
@@ -30,13 +30,13 @@ class StatusFile:
             self._overwrite()
 
     def report(self, trouble: str) -> None:
-        """Write that the agent is alive, and its error."""
+        """Write a heartbeat and the error."""
         self._text = trouble
         with suppress(OSError):
             self._overwrite()
 
     def clear(self) -> None:
-        """It has no error any more; the database has its heartbeat."""
+        """Clear the error: the database has the heartbeat again."""
         if self._text:
             self.report("")
 
@@ -54,7 +54,7 @@ class StatusFile:
 
 
 def read_status(directory: Path, node: str) -> tuple[float, str] | None:
-    """When the agent of a node last wrote its status file, and the trouble in it; None: there is no such file."""
+    """Return when a node's status file was last written, and its error; None: there is no such file."""
     try:
         with _path(directory, node).open("rb") as file:
             return os.fstat(file.fileno()).st_mtime, file.read(SIZE).decode(errors="replace").strip()

@@ -13,7 +13,7 @@ from windlass.workloads.registry import WorkloadContext, WorkloadType
 def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
     from .workload import QueueWorkload
 
-    return QueueWorkload(settings["directory"], look_only=context.look_only, now=context.now)
+    return QueueWorkload(settings["directory"], read_only=context.read_only, now=context.now)
 
 
 QUEUE: Final = WorkloadType(

@@ -1,21 +1,21 @@
 """The queue holds jobs, tasks, nodes and fences in one SQLite file; each of its rules is one transaction.
 
-    DIRECTORY/queue.db             the file; the rest can be thrown away
+    DIRECTORY/queue.db             the file; the rest can be deleted
     DIRECTORY/logs/JOB/INDEX.log   what a task wrote
     DIRECTORY/bells/...            sockets by which one process wakes another
 
-A job is so many equal tasks. Submitters add jobs, agents (`agent`) claim tasks and report how they ended, and the
-workload (`workload`) observes and fences. They share nothing but this file, and any of them may be killed at any
-instant: only what was committed counts.
+A job has a number of equal tasks. Submitters add jobs, agents (`agent`) claim tasks and report how they ended, and the
+workload (`workload`) observes and fences. They share only this file, and any of them may be killed at any time: only
+committed transactions count.
 
-**The law.** A task starts only by a claim, and a claim is one transaction that sees that the node's slice is neither
-cordoned nor forgotten and that the node has room. So once a cordon is committed, the tasks counted as running there can
-only become fewer: that count is the certificate of the fence. Each claim has a number, and only its holder can say how
-the task ended: an agent whose node was forgotten meanwhile is ignored.
+**The rule.** A task starts only by a claim, and a claim is one transaction that checks that the node's slice is neither
+cordoned nor forgotten and that the task fits. So after a cordon is committed, the number of running tasks there can
+only fall: that number is the certificate of the fence. Each claim has a number, and only its holder can report how the
+task ended: an agent whose node was forgotten meanwhile is ignored.
 
-**Cheap by counts.** Of a job's tasks only those that were started have a row; the others are numbers from ``fresh`` on.
-Each job keeps how many of its tasks wait, run, are done and have failed, and ``runs`` how many of a job run on a node.
-So an observation costs by jobs and nodes: a job of 100,000 tasks costs what one of a single task does.
+**Counts.** Only tasks that were started have a row; the others are numbers from ``fresh`` on. Each job has counts of
+its waiting, running, done and failed tasks, and ``runs`` counts the tasks of a job on a node. So the cost of an
+observation grows with jobs and nodes: a job with 100,000 tasks costs the same as a job with one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class QueueJob(NamedTuple):
-    """So many equal tasks, and what became of them so far."""
+    """A job: equal tasks, and how many are in each state."""
 
     name: str
     command: tuple[str, ...]
@@ -58,12 +58,12 @@ class QueueJob(NamedTuple):
 
 
 class Commands(NamedTuple):
-    """What a node must end."""
+    """The tasks that a node must end."""
 
     everything: bool
-    """Its slice is evicted."""
+    """Whether its slice is evicted."""
     claims: frozenset[int]
-    """Tasks of jobs that were cancelled, and of gangs that have lost another member and start again as a whole."""
+    """Tasks of cancelled jobs, and of gangs that have lost a member and start again as a whole."""
 
 
 class NodeSeen(NamedTuple):
@@ -77,11 +77,11 @@ class NodeSeen(NamedTuple):
     heartbeat: float
     trouble: str
     jobs: tuple[tuple[str, int], ...] = ()
-    """Tasks that run there, by job."""
+    """Running tasks by job."""
 
 
 class QueueBacklog(NamedTuple):
-    """Tasks of one job that wait."""
+    """The waiting tasks of one job."""
 
     job: str
     needs: Amounts
@@ -100,7 +100,7 @@ class QueueView(NamedTuple):
 
 
 class Queue(Claims):
-    """The rules, each a transaction of its own."""
+    """The operations of the queue, each of them one transaction."""
 
     def __init__(
         self, directory: str | os.PathLike[str], *, create: bool = True, now: Callable[[], float] = time.time
@@ -122,10 +122,9 @@ class Queue(Claims):
         gang: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> QueueJob:
-        """Add a job; None gives it a name. Its tasks run in ``directory``, by default in the caller's.
-
-        ``gang``: all of its tasks start together or none does. ``environment``: variables for its tasks, besides those
-        of the host.
+        """Add a job. ``name`` None: it gets one. Its tasks run in ``directory``, by default in the caller's. ``gang``:
+        all of its tasks start together or none does. ``environment``: variables for its tasks, in addition to those of
+        the host.
         """
         _check_job(name, command, needs, count, retries)
         if gang and retries:
@@ -167,7 +166,7 @@ class Queue(Claims):
         return run("SELECT 1 FROM jobs WHERE name = ?", (name,)).fetchone() is not None
 
     def jobs(self) -> list[QueueJob]:
-        """Every job, the oldest first."""
+        """Return every job, the oldest first."""
         with self._looking():
             return self._jobs("ORDER BY number")
 
@@ -186,10 +185,10 @@ class Queue(Claims):
 
     # -- for the workload --------------------------------------------------------------------------------------------
 
-    def look(self) -> QueueView:
-        """What waits, who has joined, what runs where, which fences stand: all of one instant."""
+    def observe(self) -> QueueView:
+        """Return waiting jobs, joined nodes, running tasks and current fences, all at one instant."""
         with self._looking() as run:
-            # Of a gang that is put back nothing waits until all of its members do.
+            # A gang that is put back waits only when all of its members do.
             waiting = run(
                 "SELECT name, needs, waiting, submitted, gang FROM jobs"
                 " WHERE waiting > 0 AND NOT (gang AND running > 0)"
@@ -235,7 +234,7 @@ class Queue(Claims):
         )
 
     def cordon(self, slice_id: str, epoch: int) -> None:
-        """No claims from this slice any more, unless this epoch is of the past."""
+        """Stop claims from this slice, unless a newer epoch was seen."""
         changed = self._change_fence(
             "INSERT INTO fences (slice, highest, cordon) VALUES (?1, ?2, ?2) ON CONFLICT DO UPDATE"
             " SET highest = ?2, cordon = ?2, evict = 0 WHERE highest < ?2 AND NOT forgotten",
@@ -245,7 +244,7 @@ class Queue(Claims):
             self._wake(WATCHERS)
 
     def uncordon(self, slice_id: str, epoch: int) -> None:
-        """Claims again, unless a later cordon stands; and a cordon up to this epoch that comes late changes nothing."""
+        """Allow claims again, unless a later cordon exists. A late cordon up to this epoch has no effect."""
         changed = self._change_fence(
             "INSERT INTO fences (slice, highest) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET highest = max(highest, ?2),"
             " evict = iif(cordon <= ?2, 0, evict), cordon = iif(cordon <= ?2, NULL, cordon)"
@@ -256,7 +255,7 @@ class Queue(Claims):
             self._wake(AGENTS, WATCHERS)
 
     def keep_spares(self, slice_ids: Sequence[str]) -> None:
-        """Keep these slices as spares: for a while they leave work that needs none of their accelerators to others."""
+        """Set the spare slices: for a while they leave tasks that need none of their accelerators to other slices."""
         with self._changing() as run:
             run("DELETE FROM spares")
             for slice_id in slice_ids:
@@ -264,7 +263,7 @@ class Queue(Claims):
         self._wake(AGENTS)
 
     def evict(self, slice_id: str, epoch: int) -> None:
-        """Agents of the slice end what they run, if this is the cordon that stands."""
+        """Make the agents of the slice end their tasks, if this is the current cordon."""
         changed = self._change_fence(
             "UPDATE fences SET evict = 1 WHERE slice = ? AND cordon = ? AND NOT evict", (slice_id, epoch)
         )
@@ -277,7 +276,7 @@ class Queue(Claims):
             return run(statement, values).rowcount > 0
 
     def forget(self, slice_ids: Sequence[str]) -> None:
-        """These slices never come back; what ran there waits again."""
+        """Remove slices; their running tasks go back into the queue."""
         with self._changing() as run:
             changed = 0
             for slice_id in slice_ids:
@@ -294,7 +293,7 @@ class Queue(Claims):
     # -- for agents --------------------------------------------------------------------------------------------------
 
     def join(self, node: str, slice_id: str, resources: Mapping[str, int], labels: Mapping[str, str]) -> Joined:
-        """Take a node's place. What a former agent of the node, now dead, was running waits again."""
+        """Register a node. Tasks of a former, dead agent of the node go back into the queue."""
         with self._changing() as run:
             if run("SELECT 1 FROM fences WHERE slice = ? AND forgotten", (slice_id,)).fetchone():
                 raise Dismissed(f"slice {slice_id} was given up; start a new one")
@@ -314,13 +313,13 @@ class Queue(Claims):
         return Joined(node, slice_id, number)
 
     def beat(self, place: Joined) -> None:
-        """The node is alive."""
+        """Write a heartbeat."""
         with self._changing() as run:
             self._check(run, place)
             run("UPDATE nodes SET heartbeat = ? WHERE id = ?", (self._now(), place.node))
 
     def commands(self, place: Joined) -> Commands:
-        """What this node must end; ``Dismissed`` if it has no place any more."""
+        """Return what this node must end; raise ``Dismissed`` if it is no longer registered."""
         with self._looking() as run:
             self._check(run, place)
             evict = run("SELECT 1 FROM fences WHERE slice = ? AND evict", (place.slice_id,)).fetchone()
@@ -332,7 +331,7 @@ class Queue(Claims):
         return Commands(bool(evict), frozenset(claim for (claim,) in recalled))
 
     def set_trouble(self, place: Joined, trouble: str) -> None:
-        """The node cannot start tasks, and why; empty: it can again. A node in trouble claims nothing."""
+        """Set why the node cannot start tasks; empty: it can again. A node with an error claims nothing."""
         with self._changing() as run:
             self._check(run, place)
             run("UPDATE nodes SET trouble = ? WHERE id = ?", (trouble, place.node))
@@ -340,13 +339,12 @@ class Queue(Claims):
         self._wake(WATCHERS)
 
     def claim(self, place: Joined) -> list[Claim]:
-        """Tasks that this node must run now: as many as it has room for, of the oldest jobs.
-
-        A task that is too large for the room that is left is passed over, but not for ever: after ``PATIENCE`` seconds
-        a node that could hold it takes nothing younger until the task has started, there or elsewhere. The tasks of a
-        gang start together: nodes keep room for them, and the node that completes it starts all of them at once.
+        """Claim the tasks that this node must run now: as many as fit, of the oldest jobs first. A task that is too
+        large for the free resources is skipped for ``PATIENCE`` seconds; then a node that could hold it takes nothing
+        younger until the task has started, there or elsewhere. The tasks of a gang start together: nodes reserve room
+        for them, and the node that reserves the last of it starts all of them at once.
         """
-        with self._looking() as run:  # reading takes no lock: a hundred idle agents may read at once
+        with self._looking() as run:  # a read takes no lock: a hundred idle agents may read at once
             self._check(run, place)
             if not self._has_news(run, place):
                 return []
@@ -366,7 +364,9 @@ class Queue(Claims):
         return found
 
     def report(self, place: Joined, claim: int, exit_code: int | None) -> None:
-        """A task has ended; None: it was ended from outside, and waits again. A claim that is gone changes nothing."""
+        """Record that a task has ended. ``exit_code`` None: the agent ended it, and it goes back into the queue. A
+        claim that no longer exists is ignored.
+        """
         with self._changing() as run:
             self._check(run, place)
             task = run(
@@ -396,14 +396,14 @@ class Queue(Claims):
         self._wake(WATCHERS, *([AGENTS] if state == "waiting" else []))
 
     def leave(self, place: Joined) -> None:
-        """The node is no more; what it still ran waits again."""
+        """Remove a node; its running tasks go back into the queue."""
         with self._changing() as run:
             self._check(run, place)
             self._remove(run, place.node)
         self._wake(AGENTS, WATCHERS)
 
     def _remove(self, run: Run, node: str) -> None:
-        """Take a node away: nothing runs there, and what did waits again, not counted as a retry."""
+        """Remove a node; its running tasks go back into the queue, which does not count as a retry."""
         for job, count in run("SELECT job, count FROM runs WHERE node = ?", (node,)).fetchall():
             run("UPDATE jobs SET waiting = waiting + ?, running = running - ? WHERE number = ?", (count, count, job))
             self._recall(run, job, node)
@@ -412,7 +412,7 @@ class Queue(Claims):
             run(f"DELETE FROM {table} WHERE {column} = ?", (node,))
 
     def _recall(self, run: Run, job: int, node: str) -> None:
-        """A member of a gang was lost with its node, or ended from outside: the others are ended, and wait with it."""
+        """End the other members of a gang when one was lost or put back; all of them wait again."""
         run(
             "UPDATE tasks SET recalled = 1 WHERE job = ? AND state = 'running' AND node <> ?"
             " AND EXISTS (SELECT 1 FROM jobs WHERE number = ? AND gang)",
@@ -438,7 +438,7 @@ def _check_job(name: str | None, command: Sequence[str], needs: Amounts, count: 
 
 
 def process_identity(pid: int) -> str | None:
-    """A process identity: its number, and when it started after which boot. None: there is none, or it is dead."""
+    """Return the identity of a process: its pid, start time and boot id. None: no such process, or a dead one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]

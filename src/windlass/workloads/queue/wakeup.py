@@ -1,10 +1,10 @@
 """A wake-up socket lets one process of the queue wake another.
 
-It is a datagram socket in the queue's directory, one per listener, to which a byte is sent when something changed:
-two controllers may listen, and a hundred agents. It is reached through /proc/self/fd, because the path of a socket may
-have 107 bytes only and that of a directory more; a short place under /tmp would not be found by a process with another
-TMPDIR. It carries no data: the process that it wakes reads the file. So nothing is lost with it, and where there
-are no sockets everything works by the clock.
+Each listener has a datagram socket in the queue's directory, and gets a byte when something changed. There may be
+several controllers and a hundred agents. A socket is opened through /proc/self/fd, because its path is limited to 107
+bytes and that of a directory is not; a process with another TMPDIR would not find a short path under /tmp. The byte
+carries no data: the process that wakes up reads the file. So a lost byte only causes a delay, and without sockets the
+listeners poll.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Final
 
 AGENTS: Final = "agents"
-"""Learn of what they must do: work to claim, tasks to end."""
+"""Listeners that get wake-ups for tasks to claim or to end."""
 WATCHERS: Final = "watchers"
-"""Learn of everything that an observation would show."""
+"""Listeners that get a wake-up for every change."""
 
 
 class WakeupSocket:
-    """A socket that becomes readable when something changed. ``WATCHERS`` learn of everything, ``AGENTS`` of what
-    concerns them."""
+    """A socket that becomes readable when something changed: for ``WATCHERS`` anything, for ``AGENTS`` tasks to claim
+    or end.
+    """
 
     def __init__(self, directory: Path, who: str) -> None:
-        """OSError where there are no such sockets, or no such directory."""
+        """Raises OSError where the directory does not exist or sockets are not supported."""
         home = directory / "bells" / who
         for place in (home.parent, home):
             place.mkdir(mode=0o700, exist_ok=True)
@@ -45,7 +46,7 @@ class WakeupSocket:
         return self._socket.fileno()
 
     def clear(self) -> None:
-        """Drop the bytes that have come so far."""
+        """Drop the bytes received so far."""
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(16)
@@ -57,7 +58,7 @@ class WakeupSocket:
 
 
 def wake_all(directory: Path, who: str) -> None:
-    """Wake every such listener; the socket of a dead one is removed. Without listeners nothing happens."""
+    """Wake every listener of a kind; the socket of a dead one is removed."""
     with suppress(OSError), _short(directory / "bells" / who) as home:
         names = os.listdir(home)  # noqa: PTH208 (a path of its own for each would cost more than the ringing)
         if not names:
@@ -71,12 +72,12 @@ def wake_all(directory: Path, who: str) -> None:
                     with suppress(OSError):
                         Path(home, name).unlink()
                 except OSError:
-                    continue  # gone just now, or so full that it will be heard anyway
+                    continue  # removed just now, or full, so that the listener wakes up anyway
 
 
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """A path of few bytes for a directory, for as long as it is needed."""
+    """A context that gives a short path for a directory."""
     handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{handle}"

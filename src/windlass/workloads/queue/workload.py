@@ -1,12 +1,10 @@
 """QueueWorkload runs commands from one SQLite file on the hosts that join. It is the default and needs nothing
 installed.
 
-What waits, runs and is fenced is in the file (`queue_store`), and so is every rule. Here it is put into the words of
-the contract: a job with waiting tasks is a demand, an agent that has joined is a node, a fence that stands is an
-acknowledgement, true at the instant of the observation, because running tasks are counted in the same transaction and a
-claim cannot pass the fence.
-
-Nothing is kept in memory but connections: a controller that is restarted, or a standby next to it, sees the same.
+All state and all rules are in the file (`store`). This module maps it to the workload contract: a job with waiting
+tasks is a demand, an agent that has joined is a node, a current fence is an acknowledgement, valid at the time of the
+observation, because running tasks are counted in the same transaction and a claim cannot pass the fence. Only
+connections are kept in memory: a restarted controller, or a standby, sees the same.
 """
 
 from __future__ import annotations
@@ -45,7 +43,8 @@ T = TypeVar("T")
 
 GRACE: Final = 3.0
 """Seconds between SIGTERM and SIGKILL for a task: less than the five that a local provider gives the whole host, so
-that its agent has the time to put its tasks back."""
+that the agent has time to put its tasks back into the queue.
+"""
 
 
 class QueueWorkload:
@@ -57,37 +56,36 @@ class QueueWorkload:
         groups: Iterable[Group] = (),
         *,
         grace: float = GRACE,
-        look_only: bool = False,
+        read_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``look_only``: an observation makes nothing, neither a queue nor a socket; a queue that is not there yet is
-        empty."""
-        self._look_only = look_only
+        """``read_only``: observations create neither a queue nor a socket; a missing queue counts as empty."""
+        self._read_only = read_only
         self._directory = Path(directory).absolute()
         self._grace = grace
         self._now = now
-        # Apart from each other: a change may wait for another process that writes, an observation never does.
-        self._looking = _Connection(self._directory, now, create=not look_only)
-        self._changing = _Connection(self._directory, now, create=not look_only)
+        # Separate connections: a change may wait for another writer, an observation never does.
+        self._looking = _Connection(self._directory, now, create=not read_only)
+        self._changing = _Connection(self._directory, now, create=not read_only)
         self._wakeup: WakeupSocket | None = None
         self._spares: tuple[str, ...] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
-        """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
+        """Set the groups for hosts that join from now on; joined nodes stay as they are."""
         self._groups = {group.name: group for group in groups}
 
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def observe(self) -> WorkloadView:
-        if self._look_only and not (self._directory / FILE).exists():
+        if self._read_only and not (self._directory / FILE).exists():
             return WorkloadView()  # nothing was submitted yet
-        # Cleared before the observation: a change from here on may not be in the view, so it is observed again.
+        # Cleared before the observation: a later change may be missing from the view, so it must wake the loop again.
         await self._listen()
         if self._wakeup is not None:
             self._wakeup.clear()
-        sight = await _asked(lambda: self._looking.do(Queue.look))
+        sight = await _asked(lambda: self._looking.do(Queue.observe))
         return _view(sight, self._directory, self._now())
 
     async def changed(self) -> None:
@@ -96,10 +94,10 @@ class QueueWorkload:
         wakeup = self._wakeup
         heard = asyncio.Event()
         if wakeup is None:
-            await heard.wait()  # no sockets here: for ever, the clock will do
+            await heard.wait()  # no sockets here: wait for ever, the loop polls
             return
         loop = asyncio.get_running_loop()
-        # A handle of its own: two may wait at once, and the loop knows one reader for a handle.
+        # A separate descriptor: two callers may wait at once, and the loop allows one reader per descriptor.
         handle = os.dup(wakeup.fileno())
         loop.add_reader(handle, heard.set)
         try:
@@ -122,7 +120,7 @@ class QueueWorkload:
             "labels": known.node_labels(),
             "grace": self._grace,
         }
-        # -P: what lies in the directory of the host is not imported.
+        # -P: nothing is imported from the directory of the host.
         command = (sys.executable, "-P", "-m", f"{__package__}.agent", str(self._directory))
         return Join(command, {NODE: json.dumps(parameters, sort_keys=True)})
 
@@ -137,16 +135,16 @@ class QueueWorkload:
             await self._change(lambda queue: queue.evict(slice_id, epoch))
 
     def on_decision(self, decision: DecisionReport) -> None:
-        """Pass on which slices the plan keeps as spares: agents claim work at once, without waiting for a plan."""
+        """Write the spare slices of the plan to the queue: agents claim tasks at once, without waiting for a plan."""
         if decision.plan is None:
             return
         spares = spares_of(decision)
         if spares == self._spares or (self._keeping is not None and not self._keeping.done()):
-            return  # one that is changed meanwhile is passed on after the next pass
+            return  # changes meanwhile are written after the next pass
         self._keeping = asyncio.get_running_loop().create_task(self._keep(spares))
 
     async def _keep(self, spares: tuple[str, ...]) -> None:
-        with suppress(WorkloadError):  # tried again after the next pass
+        with suppress(WorkloadError):  # retried after the next pass
             await self._change(lambda queue: queue.keep_spares(spares))
             self._spares = spares
 
@@ -167,7 +165,7 @@ class QueueWorkload:
 
     async def _listen(self) -> None:
         """Create the wake-up file, again if it was removed."""
-        if self._look_only or (self._wakeup is not None and self._wakeup.path.exists()):
+        if self._read_only or (self._wakeup is not None and self._wakeup.path.exists()):
             return
         await _asked(self._looking.open)
         if self._wakeup is not None:
@@ -178,7 +176,7 @@ class QueueWorkload:
 
 
 def spares_of(decision: DecisionReport) -> tuple[str, ...]:
-    """The slices that a plan keeps as spares: free ones, and those that still start; not those that it gives work."""
+    """Return the slices that a plan keeps as spares: free ones and starting ones, without those that it gives work."""
     plan, slices = decision.plan, decision.slices
     assert plan is not None
     spare = {group.name: group.spare for group in decision.groups}
@@ -197,11 +195,11 @@ def spares_of(decision: DecisionReport) -> tuple[str, ...]:
 
 
 _GIVEN: Final = frozenset({Code.PLACED, Code.GANG_HELD, Code.REQUESTED_CAPACITY, Code.BUSY})
-"""Reasons of slices that stay for work that is to come."""
+"""Reasons of slices that are kept for future work."""
 
 
 class _Connection:
-    """The queue, opened when it is first needed, and again when another file has taken its place."""
+    """The queue, opened when it is first needed, and again when its file was replaced."""
 
     def __init__(self, directory: Path, now: Callable[[], float], *, create: bool) -> None:
         self._directory, self._now, self._create = directory, now, create
@@ -219,7 +217,7 @@ class _Connection:
         try:
             return what(queue)
         except QueueGone:
-            if queue.path.exists():  # a backup was put in its place; an absent file stays an error, never zero
+            if queue.path.exists():  # the file was replaced by a backup; a missing file stays an error, never zero
                 self.close()
             raise
 
@@ -231,7 +229,7 @@ class _Connection:
 
 
 async def _asked(call: Callable[[], T]) -> T:
-    """In a thread, for the disk may be slow; nothing but a ``WorkloadError`` comes out."""
+    """Run a call in a thread, because the disk may be slow; raise only ``WorkloadError``."""
     try:
         return await asyncio.to_thread(call)
     except QueueError as error:
@@ -250,8 +248,9 @@ def _view(seen: QueueView, directory: Path, now: float) -> WorkloadView:
 
 
 def _node(node: NodeSeen, directory: Path, now: float) -> WorkNode:
-    """A node as the contract has it. Where the database has no fresh sign of life, its status file may have one: the
-    agent cannot write to the database, and says why."""
+    """Return a node for the workload contract. If its heartbeat in the database is old, its status file may have a
+    newer one, with the reason why the agent cannot write to the database.
+    """
     alive, trouble = now - node.heartbeat <= SILENT, node.trouble
     if now - node.heartbeat > SILENT / 3 and (status := read_status(directory, node.id)) is not None:
         alive = alive or now - status[0] <= SILENT

@@ -1,8 +1,8 @@
-"""This module finds what a worker needs to be admitted by the head: the token and the TLS files.
+"""This module passes the token and the TLS files of a Ray cluster to workers.
 
-A worker on another machine gets the token in its environment, which providers hand over without keeping it. The local
-provider keeps the environment of its hosts on disk, so a worker on this machine gets the path of a file: the user's
-own, or one that only this user can read and that goes with the worker.
+A worker on another machine gets the token in its environment, which providers do not store. The local provider stores
+the environment of its hosts on disk, so a worker on this machine gets the path of a file instead: the user's token
+file, or one that only this user can read and that is removed with the worker.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _TLS: Final = {"ca_file": "RAY_TLS_CA_CERT", "cert": "RAY_TLS_SERVER_CERT", "key
 
 @dataclass(frozen=True, slots=True)
 class RayCredentials:
-    """The token of a cluster, where it was read, and the TLS files."""
+    """The token of a cluster, the file that it came from, and the TLS files."""
 
     token: str = ""
-    """Empty: the head wants none."""
+    """Empty: none is sent."""
     token_file: str | None = None
     tls: Mapping[str, str | None] | None = None
 
@@ -34,7 +34,7 @@ class RayCredentials:
         return f"RayCredentials(token={'...' if self.token else None}, token_file={self.token_file!r}, tls={self.tls})"
 
     def environment(self, private_file: Path | None) -> dict[str, str]:
-        """Return the variables of one worker. ``private_file``: where a worker on this machine may read the token;
+        """Return the environment variables of one worker. ``private_file``: the path for a token file on this machine;
         None: the worker is on another machine."""
         found = {MODE: "token" if self.token else "disabled"}
         if self.token and private_file is None:
@@ -49,7 +49,7 @@ class RayCredentials:
         assert path is not None
         try:
             path.unlink(missing_ok=True)
-            # O_EXCL: a file or a link that another user has put there is never written to.
+            # O_EXCL: never write to a file or link that another user has put there.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(self.token)
@@ -61,8 +61,8 @@ class RayCredentials:
 
 
 def read_token(file: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return the token and the file that it was read from, by the configuration or the environment; empty: there is
-    none."""
+    """Return the token and the file that it was read from. ``file``: ``token_file`` of the configuration. An empty
+    token means that there is none."""
     if file is None and environment.get(TOKEN):
         return environment[TOKEN].strip(), None
     path = file or environment.get(TOKEN_PATH)

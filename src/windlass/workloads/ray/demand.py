@@ -1,7 +1,7 @@
 """This module turns the messages of a Ray cluster into demands and one standing request. Pure.
 
-Tasks and actors come as shapes with a count, placement groups as gangs, ``request_resources`` as one standing request.
-Nodes that Windlass has not bought count with their room: the standing request asks only for what they lack.
+Tasks and actors become shapes with a count, placement groups become gangs, ``request_resources`` becomes one standing
+request. Room on nodes that Windlass has not bought is subtracted from the standing request.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from .shapes import Selector, is_in_group, needs_of, per_node, selectors_of, sha
 REQUEST: Final = "request_resources"
 GROUP: Final = "pg:"
 _STRICT: Final = {"STRICT_SPREAD": Gang.SPREAD, "STRICT_PACK": Gang.SAME_NODE}
-"""All others may lie anywhere."""
+"""Strategies that are mandatory; with all others the bundles may lie anywhere."""
 _PREFERRED: Final = {"SPREAD": Gang.SPREAD, "PACK": Gang.SAME_NODE}
-"""How these would like to lie. They are asked for like this until a plan says that it cannot be."""
+"""Strategies that are preferences: requested like this until a plan finds that impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingShape:
-    """Equal tasks and actors that wait."""
+    """Waiting tasks and actors with equal needs and selectors."""
 
     id: str
     resources: Mapping[str, float]
-    """In Ray's names and numbers."""
+    """In Ray's names and units."""
     selectors: tuple[Selector, ...]
     count: int
     message: wire.ResourceRequest = field(compare=False)
 
     def demand(self, count: int, since: float) -> Demand:
-        """Return ``count`` of them as a demand."""
+        """Return ``count`` of these tasks as a demand."""
         needs, where = needs_of(self.resources)
         limits = per_node(self.resources)
         return Demand(
@@ -52,20 +52,20 @@ class PendingShape:
 
 @dataclass(frozen=True, slots=True)
 class PlacementGroup:
-    """A placement group that waits, or the bundles of it that have lost their place."""
+    """A waiting placement group, or those of its bundles that have lost their node."""
 
     id: str
     gang: Gang
     bundles: tuple[tuple[Amounts, Selector, tuple[Selector, ...], int], ...]
-    """What each needs, what follows from it, where it may go, how many."""
+    """(needs, conditions that follow from the needs, label selectors, count)."""
     shunned: tuple[str, ...]
-    """Labels of nodes on which other bundles of it lie: no place for the rest of a STRICT_SPREAD group."""
+    """Labels of nodes that have other bundles of a STRICT_SPREAD group: the rest may not go there."""
     message: wire.GangResourceRequest = field(compare=False)
     preferred: Gang | None = None
-    """How it would like to lie, though it may lie anywhere: SPREAD on many nodes, PACK on one."""
+    """The placement that it prefers but does not need: SPREAD many nodes, PACK one."""
 
     def demand(self, since: float, *, as_preferred: bool = False) -> Demand:
-        """Return it as a gang, in the way that it prefers or in any way that its strategy allows."""
+        """Return the gang, with the preferred placement or with any that its strategy allows."""
         gang = self.preferred if as_preferred and self.preferred is not None else self.gang
         where = tuple(Condition(label, "absent") for label in self.shunned)
         bundles = tuple(_bundle(needs, own, selectors, count) for needs, own, selectors, count in self.bundles)
@@ -141,9 +141,9 @@ def groups_of(state: wire.ClusterResourceState) -> dict[str, PlacementGroup]:
 def request_of(
     state: wire.ClusterResourceState, others: Sequence[tuple[Mapping[str, int], Mapping[str, str]]] = ()
 ) -> Demand | None:
-    """Return the standing request of ``request_resources``; None: there is none, or ``others`` hold all of it.
+    """Return the standing request of ``request_resources``; None: there is none, or ``others`` have room for all of it.
 
-    ``others``: what nodes that Windlass has not bought have in all, and their labels.
+    ``others``: the total resources and the labels of nodes that Windlass has not bought.
     """
     room = [(dict(has), labels) for has, labels in others]
     bundles: dict[tuple[Amounts, Selector, tuple[Selector, ...]], int] = {}
@@ -166,7 +166,7 @@ def take(
     own: Selector,
     selectors: Sequence[Selector],
 ) -> bool:
-    """Take room for this on one of these nodes; False if none has it."""
+    """Take the room for one task from one of these nodes; return False if none has enough."""
     for has, labels in room:
         if matches(own, selectors, labels) and all(has.get(name, 0) >= amount for name, amount in needs):
             for name, amount in needs:
@@ -176,14 +176,14 @@ def take(
 
 
 def matches(own: Selector, selectors: Sequence[Selector], labels: Mapping[str, str]) -> bool:
-    """Return whether it may run on a node with these labels."""
+    """Return whether a task may run on a node with these labels."""
     if not all(condition.holds(labels) for condition in own):
         return False
     return not selectors or any(all(condition.holds(labels) for condition in one) for one in selectors)
 
 
 def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
-    """Return where something may go, as fields of a demand or a bundle."""
+    """Return the conditions as fields of a demand or a bundle."""
     if len(selectors) == 1:
         where = tuple(dict.fromkeys((*own, *selectors[0])))
         return {"where": where} if where else {}

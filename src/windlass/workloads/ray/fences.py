@@ -1,16 +1,15 @@
-"""This module records drained nodes: for which fence each was drained, and with what result. A drain in Ray is
-final.
+"""This module records which nodes were drained, for which fence, and with what result.
 
-``DrainNode`` for an idle node is refused by a raylet that is not idle; if it is accepted, the raylet ends. That it was
-accepted proves nothing, for a node that is draining already accepts a second drain with work on it: only a dead node
-runs nothing. The number of the fence goes into the drain's message and comes back in the death of the node, so that
-the certificate survives a restart of Windlass.
+A drain in Ray is final. A raylet refuses ``DrainNode`` for idle termination if it is not idle; if it accepts, it ends.
+Acceptance does not prove that nothing runs: a node that is already draining accepts a second drain with work on it.
+Only a dead node proves it. The drain's message contains the fence's epoch, and the GCS keeps the message with the dead
+node, so the proof survives a restart of Windlass.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,12 +21,12 @@ _MESSAGE: Final = re.compile(r"windlass released (?P<slice>.+) \(drain (?P<epoch
 
 
 def message(slice_id: str, epoch: int) -> str:
-    """Return the text that is sent with a drain and comes back with the death of the node."""
+    """Return the message of a drain; the GCS keeps it with the dead node."""
     return f"windlass released {slice_id} (drain {epoch})"
 
 
 def released_by(text: str) -> tuple[str, int] | None:
-    """Return the slice and the fence in such a text."""
+    """Return the slice and the epoch in the message of a drain; None: it is another message."""
     found = _MESSAGE.fullmatch(text)
     return (found["slice"], int(found["epoch"])) if found else None
 
@@ -37,26 +36,33 @@ class _Fence:
     epoch: int
     stands: bool
     refused: str = ""
-    """Why the drain was refused, by the raylet or because of the actor table; empty: it was not."""
+    """Why the drain was refused, by the raylet or because of the actor table; empty: not refused."""
     drained: set[bytes] = field(default_factory=set)
-    """Nodes whose drain was accepted, for this fence or an earlier one."""
+    """Nodes that have accepted a drain, for this fence or an earlier one."""
 
 
 class RayFences:
-    """The fences of one cluster."""
+    """Keeps the fences of one cluster."""
 
     def __init__(self) -> None:
         self._fences: dict[str, _Fence] = {}
-        self._gone: set[str] = set()
+        self._known: frozenset[str] = frozenset()
+        """Slices of the controller: the GCS also lists dead nodes of slices that ended long ago."""
 
     def clear(self) -> None:
-        """Forget all fences: the head serves another cluster now, and none of its nodes has been drained."""
+        """Forget all fences: the head serves another cluster, of which no node has been drained."""
         self._fences.clear()
-        self._gone.clear()
+
+    def own(self, slice_ids: Collection[str], nodes: RayNodes) -> bool:
+        """Set the slices of the controller, and return whether drained nodes of new ones are now acknowledged: a
+        controller that was restarted finds them so."""
+        new = frozenset(slice_ids) - self._known
+        self._known = frozenset(slice_ids)
+        return any(dead.slice_id in new and released_by(dead.message) is not None for dead in nodes.dead.values())
 
     def raise_to(self, slice_id: str, epoch: int) -> bool:
-        """Return whether this cordon must be carried out. One with a lower epoch, a voided and an answered one
-        must not."""
+        """Record a cordon, and return whether it must be carried out: not if its epoch is lower than the fence's, if an
+        uncordon has voided it, or if it was refused already."""
         fence = self._fences.get(slice_id)
         if fence is None:
             self._fences[slice_id] = _Fence(epoch, stands=True)
@@ -81,7 +87,7 @@ class RayFences:
             fence.refused = why
 
     def lower(self, slice_id: str, epoch: int) -> None:
-        """Void every fence up to ``epoch``. A drain that was accepted still goes on."""
+        """Void every fence up to ``epoch``. A drain that was accepted goes on."""
         fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=False))
         if epoch >= fence.epoch:
             fence.epoch, fence.refused = epoch, ""
@@ -90,10 +96,11 @@ class RayFences:
     def forget(self, slice_ids: Iterable[str]) -> None:
         for slice_id in slice_ids:
             self._fences.pop(slice_id, None)
-            self._gone.add(slice_id)
+        self._known -= frozenset(slice_ids)
 
     def insist(self, slice_id: str, epoch: int) -> bool:
-        """Return whether a slice must be drained with work on it, although this fence may have been refused before."""
+        """Record a drain with work on the slice, and return whether it must be carried out: not if its epoch is lower
+        than the fence's. A refusal of this fence does not count."""
         fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=True))
         if epoch < fence.epoch:
             return False
@@ -101,7 +108,7 @@ class RayFences:
         return True
 
     def late(self, nodes: RayNodes) -> list[tuple[str, int, bytes]]:
-        """Return nodes that have joined although their slice is being ended: (slice, epoch, node)."""
+        """Return nodes that joined after their slice was fenced: (slice, epoch, node)."""
         return [
             (slice_id, fence.epoch, node.id)
             for slice_id, fence in self._fences.items()
@@ -111,12 +118,12 @@ class RayFences:
         ]
 
     def acknowledged(self, nodes: RayNodes) -> tuple[Acknowledgement, ...]:
-        """Return the acknowledgement of every slice that is being ended."""
+        """Return the acknowledgement of every slice that has a fence or was drained."""
         found: dict[str, Acknowledgement] = {}
-        self._gone &= {dead.slice_id for dead in nodes.dead.values()}
+        ours = self._known | self._fences.keys()
         for dead in nodes.dead.values():
             released = released_by(dead.message)
-            if released is not None and released[0] not in self._gone and not nodes.of(released[0]):
+            if released is not None and released[0] in ours and not nodes.of(released[0]):
                 before = found.get(released[0])
                 epoch = max(released[1], before.epoch if before is not None else 0)
                 found[released[0]] = Acknowledgement(released[0], epoch, 0, final=True)

@@ -1,8 +1,8 @@
-"""This gRPC client talks to a Ray head: its GCS, and the raylets that the GCS lists.
+"""This gRPC client calls the GCS of a Ray head, and raylets.
 
-Every call has a time limit and fails with ``GcsError``. The channel reconnects on its own. The first answer has the
-id of the cluster, which goes with every later call: a head that was restarted without its storage refuses it, and that
-is ``OtherCluster``.
+Every call has a timeout and fails with ``GcsError``. Channels reconnect on their own. The first call reads the id of
+the cluster, and every later call sends it: a head that was restarted without its storage refuses that id, which raises
+``OtherCluster``.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ TIMEOUT: Final = 3.0
 IDLE_TERMINATION: Final = 1
 """Drain reason: refused by a raylet that is not idle."""
 PREEMPTION: Final = 2
-"""Drain reason: never refused; what runs goes on, nothing new starts."""
+"""Drain reason: never refused; running work goes on, nothing new starts."""
 DRAINED_PREEMPTED: Final = 3
 DRAINED_IDLE: Final = 4
-"""Reasons of a dead node: its drain was ours."""
+"""Death reasons of a drained node, by the reason of its drain."""
 EVERY_JOB: Final = b"\xff\xff\xff\xff"
-"""The job id with which an error is printed by every driver."""
+"""The job id of errors that every driver prints."""
 V2_NAMESPACE: Final = b"__autoscaler"
 V2_KEY: Final = b"__autoscaler_v2_enabled"
 
 _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 3000),  # the time limit of a connection attempt, in spite of its name
     ("grpc.max_reconnect_backoff_ms", 1000),  # the default grows to two minutes
     ("grpc.max_receive_message_length", 512 * 2**20),  # 1,000 nodes with their labels exceed the default of 4 MiB
-    ("grpc.enable_http_proxy", 0),  # heads are reached directly, as Ray itself does
+    ("grpc.enable_http_proxy", 0),  # Ray itself connects to heads without a proxy
 )
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.ABORTED})
 _JOB_ERROR_SERVICES: Final = ("ObservabilityPubSubService", "JobInfoGcsService")
-"""Where ReportJobError is: in new versions, in old ones."""
+"""The services with ReportJobError: in new versions, in old ones."""
 
 
 class GcsError(WorkloadError):
-    """The head could not be asked."""
+    """Means that a call to the head or to a raylet failed."""
 
     silent: bool = False
-    """Whether it gave no answer at all; it may be back in a moment."""
+    """Whether there was no answer at all, which may pass."""
 
 
 class OtherCluster(GcsError):
-    """The head answers for another cluster than before: it was restarted without its storage."""
+    """Means that the head has another cluster id than before: it was restarted without its storage."""
 
 
 class _Message(Protocol):
@@ -68,7 +68,7 @@ R = TypeVar("R", bound=_Reply)
 
 
 class Gcs:
-    """One head at ``HOST:PORT``."""
+    """Calls the head at ``HOST:PORT``, and raylets."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class Gcs:
 
     @property
     def cluster_id(self) -> str:
-        """In hex; empty before the first answer."""
+        """The id of the cluster in hex; empty before the first answer."""
         return self._cluster_id.hex()
 
     def forget_cluster(self) -> None:
-        """Take the head's next answer as the cluster from now on."""
+        """Read the id of the cluster again at the next call."""
         self._cluster_id = b""
 
     async def close(self) -> None:
@@ -100,14 +100,14 @@ class Gcs:
         for channel in channels:
             await channel.close(None)
 
-    # -- what the head shows ------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     async def resource_state(self) -> wire.ClusterResourceState:
         path = "ray.rpc.autoscaler.AutoscalerStateService/GetClusterResourceState"
         return (await self._ask(path, wire.Empty(), wire.GetClusterResourceStateReply())).cluster_resource_state
 
     async def nodes(self) -> Sequence[wire.GcsNodeInfo]:
-        """All of them, dead ones too. An empty request: its fields have other numbers in other versions."""
+        """Return all nodes, dead ones too. The request is empty: its fields have other numbers in other versions."""
         path = "ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
         return list((await self._ask(path, wire.Empty(), wire.GetAllNodeInfoReply())).node_info_list)
 
@@ -120,33 +120,33 @@ class Gcs:
         return (await self._ask(path, wire.Empty(), wire.CheckAliveReply())).ray_version
 
     async def status(self) -> wire.GetClusterStatusReply:
-        """What the GCS holds for ``ray status``."""
+        """Return what ``ray status`` shows."""
         path = "ray.rpc.autoscaler.AutoscalerStateService/GetClusterStatus"
         return await self._ask(path, wire.Empty(), wire.GetClusterStatusReply())
 
     async def load(self, raylet: str) -> wire.ResourceLoad:
-        """What waits at one raylet, ``HOST:PORT``: a second fresher than what the GCS shows."""
+        """Return what waits at the raylet ``HOST:PORT``; the GCS shows it up to a second later."""
         path = "ray.rpc.NodeManagerService/GetResourceLoad"
         reply = await self.call(raylet, path, wire.Empty(), wire.GetResourceLoadReply())
         return reply.resources.resource_load_by_shape
 
     async def get(self, namespace: bytes, key: bytes) -> bytes:
-        """Empty: there is no such key."""
+        """Return the value of a key; empty: there is no such key."""
         request = wire.InternalKVGetRequest(key=key, namespace=namespace)
         reply = await self._ask("ray.rpc.InternalKVGcsService/InternalKVGet", request, wire.InternalKVGetReply())
         return reply.value
 
-    # -- what the head is asked to do ---------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     async def drain(self, node_id: bytes, reason: int, message: str, deadline_ms: int = 0) -> wire.DrainNodeReply:
-        """``message`` comes back in the death of the node. ``deadline_ms``: of the clock; 0: none."""
+        """Drain a node. The GCS keeps ``message`` with the dead node. ``deadline_ms``: since the epoch; 0: none."""
         request = wire.DrainNodeRequest(
             node_id=node_id, reason=reason, reason_message=message, deadline_timestamp_ms=deadline_ms
         )
         return await self._ask("ray.rpc.autoscaler.AutoscalerStateService/DrainNode", request, wire.DrainNodeReply())
 
     async def unregister(self, node_id: bytes, message: str) -> None:
-        """Declare a node dead whose machine is gone; the GCS would find out 14 s later."""
+        """Mark a node as dead whose machine is gone; the GCS alone would notice 14 s later."""
         death = wire.NodeDeathInfo(reason=DRAINED_PREEMPTED, reason_message=message)
         request = wire.UnregisterNodeRequest(node_id=node_id, node_death_info=death)
         await self._ask("ray.rpc.NodeInfoGcsService/UnregisterNode", request, wire.Empty())
@@ -155,8 +155,8 @@ class Gcs:
         request = wire.ReportAutoscalingStateRequest(autoscaling_state=state)
         await self._ask("ray.rpc.autoscaler.AutoscalerStateService/ReportAutoscalingState", request, wire.Empty())
 
-    async def tell_drivers(self, text: str) -> None:
-        """Every driver prints the text in its terminal."""
+    async def print_in_drivers(self, text: str) -> None:
+        """Make every driver print a text in its terminal."""
         error = wire.ErrorTableData(job_id=EVERY_JOB, type="windlass", error_message=text, timestamp=time.time())
         request = wire.ReportJobErrorRequest(job_error=error)
         for service in self._job_errors:
@@ -188,8 +188,8 @@ class Gcs:
                 self._cluster_id = answer.cluster_id
 
     async def call(self, target: str, path: str, request: _Message, reply: R, *, guarded: bool = False) -> R:
-        """Call the method at ``path`` of ``target``. ``guarded``: only if it is still the same cluster. A cluster in
-        memory overrides this one method."""
+        """Call the method at ``path`` of ``target``. ``guarded``: send the cluster id, so that another cluster refuses.
+        Tests with a cluster in memory override only this method."""
         call = self._channel(target).unary_unary(f"/{path}", request_serializer=None, response_deserializer=None)
         metadata = [("authorization", f"Bearer {self._token}")] if self._token else []
         if guarded:
@@ -199,7 +199,7 @@ class Gcs:
         except grpc.aio.AioRpcError as error:
             raise self._explained(target, error) from error
         except (grpc.aio.UsageError, asyncio.InvalidStateError) as error:  # the channel was closed meanwhile
-            raise GcsError(f"{target} cannot be asked: the connection was closed") from error
+            raise GcsError(f"{target} did not answer: the connection was closed") from error
         reply.ParseFromString(answer)
         return reply
 
@@ -235,7 +235,7 @@ class Gcs:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return _silent(f"{where} gave no answer within {self._timeout:g} s")
         if code is grpc.StatusCode.UNAVAILABLE:
-            return _silent(f"{where} cannot be reached: {details.splitlines()[0] if details else 'unavailable'}")
+            return _silent(f"{where} cannot be reached: {_cause(details)}")
         return GcsError(f"{where} refused: {code.name}: {details}")
 
 
@@ -245,6 +245,25 @@ def _silent(text: str) -> GcsError:
     return error
 
 
+def _cause(details: str) -> str:
+    """Return the innermost cause in a message of gRPC, which puts it last: ``…: Connection refused``."""
+    return details.partition("\n")[0].rpartition(": ")[2] or "unavailable"
+
+
 def _code(error: GcsError) -> grpc.StatusCode | None:
     cause = error.__cause__
     return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None
+
+
+async def refuses_connections(address: str) -> bool:
+    """Return whether nothing listens at an address of this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(1):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -18,28 +18,31 @@ from .shapes import ACCELERATOR, ACCELERATOR_LABEL, IMPLICIT, NODE, RAY_NAMES
 LONGEST_SOCKET: Final = 107
 """Characters of a socket path on Linux."""
 _SOCKET: Final = "/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store"
-"""What Ray appends to the directory, at its longest."""
+"""The longest path that Ray appends to the directory."""
+NO_DRAIN: Final = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+"""At 0, ``ray start`` does not drain its node again when it gets SIGTERM: Windlass ends a host only after its drain. On
+other machines SIGTERM may come from a shutdown, where that drain is of use."""
 _LABEL: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?")
 _OWN_OPTION: Final = frozenset({"cpu", "gpu", "memory", "object_store_memory", "disk"})
-"""Resources that have an option of their own, or that Ray does not know."""
+"""Resources with an own option of ``ray start``, and those that Ray does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayJoining:
-    """What all workers of one cluster have in common."""
+    """Makes the command of a worker; holds what is equal for all workers of a cluster."""
 
     address: str
     ray: str = "ray"
     start: tuple[str, ...] = ()
-    """Further words for ``ray start``."""
+    """More arguments of ``ray start``."""
     directory: str = "/tmp"  # Ray's own default; the directory below it has a name of its own
-    """Where the temporary directories of workers are."""
+    """The parent of the temporary directories of workers."""
 
     def join(
         self, group: Group, slice_id: str, host: int, *, local: bool, environment: Mapping[str, str] | None = None
     ) -> Join:
-        """Return what one host runs. ``local``: on the machine of the head, whose address it shares. ``environment``:
-        what lets it in."""
+        """Return the command and environment of one host. ``local``: it runs on the head's machine and uses the head's
+        address. ``environment``: its credentials."""
         if wrong := unfit(group):
             raise WorkloadError(f"host {host} of slice {slice_id} cannot join: {wrong}")
         directory = self.temp_dir(slice_id, host)
@@ -52,20 +55,22 @@ class RayJoining:
         if local:
             words.append(f"--node-ip-address={self.address.rpartition(':')[0]}")
         words += [*_options(group), f"--temp-dir={directory}", "--disable-usage-stats", *self.start]
-        return Join(tuple(words), {**(environment or {}), **_named(group, slice_id, host)})
+        more = {NO_DRAIN: "0"} if local else {}
+        return Join(tuple(words), {**(environment or {}), **more, **_named(group, slice_id, host)})
 
     def temp_dir(self, slice_id: str, host: int) -> str:
-        """Short, and different for every host: two workers in one directory take each other's sockets."""
+        """Return a short directory, a different one for every host: in the same directory two workers would take each
+        other's sockets."""
         name = hashlib.sha256(f"{self.address} {slice_id}/{host}".encode()).hexdigest()[:10]
         return f"{self.directory.rstrip('/')}/wr-{name}"
 
     def token_file(self, slice_id: str, host: int) -> Path:
-        """Return where the token for one host on this machine is written."""
+        """Return the path of the file with the token for one host on this machine."""
         return Path(f"{self.temp_dir(slice_id, host)}.token")
 
 
 def unfit(group: Group) -> str:
-    """Why no node of a group can be a Ray worker; empty if it can."""
+    """Return why the nodes of a group cannot be Ray workers; empty: they can."""
     for name, amount in group.resources:
         if name in ("cpu", "gpu") and amount % 1000:
             return f"{group.name} has {amount / 1000:g} {name}, and a Ray node has whole ones"
@@ -84,7 +89,7 @@ def unfit(group: Group) -> str:
 
 
 def with_accelerator_label(group: Group) -> Mapping[str, str]:
-    """The labels of a group; a resource ``accelerator_type:X`` implies the label that Ray gives to such a node."""
+    """Return the labels of a group, with the one that Ray adds for a resource ``accelerator_type:X``."""
     kinds = [name.removeprefix(ACCELERATOR) for name, _ in group.resources if name.startswith(ACCELERATOR)]
     return {ACCELERATOR_LABEL: kinds[0], **group.labels} if kinds else group.labels
 

@@ -1,8 +1,8 @@
-"""This module folds the messages of a Ray cluster about its nodes onto what was seen before. Pure.
+"""This module folds messages about the nodes of a Ray cluster onto the nodes of the last observation. Pure.
 
-A raylet reports whether its node is idle, with one gap: it calls a node idle while the worker process of an actor still
-starts. So a node is busy as well while the actor table binds an actor to it that is not dead. The idle clock never
-starts before the node was first seen: the raylet's own counts from its start, seconds before it joined.
+A raylet reports whether its node is idle, with one gap: while the worker process of an actor starts, it reports idle.
+So a node is also busy while the actor table binds an actor to it that is not dead. The idle time never starts before
+the node was first seen: the raylet counts from its own start, which is seconds before it joins.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .shapes import HEAD, IMPLICIT, amount, counted
 
 DEAD_ACTOR: Final = 4
 STEADY: Final = 0.4
-"""Seconds by which two readings of one idle clock may differ."""
+"""Seconds by which two readings of the same idle clock may differ."""
 PULL: Final = 1.2
-"""Seconds within which the GCS has pulled what waits from every raylet: once a second, and what that takes."""
+"""Seconds within which the GCS has pulled what waits from every raylet: its period of 1 s and the time of the calls."""
 _OURS: Final = re.compile(r"(?P<slice>.+)/(?P<host>\d+)")
 _NAMED: Final = re.compile(r"(?P<group>.+)-[0-9a-z]{8,}-\d+")
-"""A slice of a group: ``GROUP-STAMP-NUMBER``."""
+"""The id of a slice: ``GROUP-STAMP-NUMBER``."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-"""What stands as ``-`` in it."""
+"""Characters of a group's name that are ``-`` in the id of a slice."""
 
 Labels = Mapping[str, str]
 
@@ -46,25 +46,26 @@ class RayNode:
     free: Mapping[str, int] = field(default_factory=dict)
     labels: Labels = field(default_factory=dict)
     activity: tuple[str, ...] = ()
-    """What keeps it, in Ray's words."""
+    """What keeps the node busy, in Ray's words."""
     actors: int = 0
-    """Bound to it and not dead."""
+    """How many actors that are not dead are bound to it."""
     raylet: str = ""
     """``HOST:PORT``"""
     is_head: bool = False
     implicit: Mapping[str, int] = field(default_factory=dict)
-    """What is used of implicit resources, of which every node has 1."""
+    """The used part of implicit resources, of which every node has 1."""
     names: frozenset[str] = frozenset()
-    """All resources that it has, in Ray's names."""
+    """The names of all its resources, as Ray spells them."""
     instance: str = ""
     joined_at: float = 0.0
     found: bool = False
-    """Whether it was there at the first observation: it had joined before ``joined_at``, when it was first seen."""
+    """Whether the first observation found it: then it joined at an unknown time before ``joined_at``."""
     idle_since: float | None = None
     idle_mark: float | None = None
-    """The same according to the raylet alone; None: it does not call itself idle."""
+    """``idle_since`` according to the raylet alone: the earliest reading of this idle time. None: the raylet does not
+    report idle."""
     history: tuple[tuple[float, Mapping[str, int]], ...] = ()
-    """What was used lately, and when."""
+    """What it used within the last ``PULL`` seconds: (time, amounts)."""
 
     @property
     def alive(self) -> bool:
@@ -76,7 +77,7 @@ class RayNode:
 
     @property
     def busy(self) -> bool:
-        """A node that has just joined is not called idle by the GCS either, but nothing keeps it."""
+        """Whether it must not be drained as idle. A node that has just joined is RUNNING for the GCS, but not busy."""
         running = self.status == wire.NODE_RUNNING and bool(self.used or self.activity)
         return running or self.status == wire.NODE_DRAINING or self.actors > 0
 
@@ -86,14 +87,14 @@ class RayNode:
 
     @property
     def holds(self) -> str:
-        """What keeps the node, as a sentence; empty: nothing."""
+        """What keeps the node busy, as a sentence; empty: nothing."""
         if self.actors and self.status == wire.NODE_IDLE:
             return f"{plural(self.actors, 'actor')} starting on it"
         return "; ".join(self.activity) if self.status == wire.NODE_RUNNING else ""
 
     def started(self, now: float, pulled: float) -> dict[str, int]:
-        """What it uses more than at its least since the last pull of the GCS: what took it may still be counted as
-        waiting. ``pulled``: when the GCS was last seen to have pulled; it does so within ``PULL`` anyhow."""
+        """Return how much its usage has grown since the last pull of the GCS: the tasks behind it may still be counted
+        as waiting. ``pulled``: the last known pull; the latest one is at most ``PULL`` seconds ago."""
         since = max(pulled, now - PULL)
         seen = [used for at, used in self.history if at > since]
         if self.joined_at > since:
@@ -105,8 +106,8 @@ class RayNode:
         return {name: amount for name, amount in grown.items() if amount > 0}
 
     def work_node(self, shares: Mapping[str, int] = MappingProxyType({})) -> WorkNode:
-        """Return it as the contract has it. Ray does not report how many tasks run: 1 while it is busy. ``shares``: how
-        much one task takes of an implicit resource."""
+        """Return the node in the type of the workload contract. Ray does not report how many tasks run, so ``tasks`` is
+        1 while the node is busy. ``shares``: the part of an implicit resource that one task takes."""
         classes = {name: round(used / shares[name]) for name, used in self.implicit.items() if shares.get(name)}
         return WorkNode(
             classes=tuple(sorted(classes.items())),
@@ -123,7 +124,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class DeadNode:
-    """A node that is gone, and the reason of its death."""
+    """A node that has ended, with the reason and the message of its end."""
 
     id: bytes
     slice_id: str
@@ -133,7 +134,7 @@ class DeadNode:
 
 @dataclass(frozen=True, slots=True)
 class RayNodes:
-    """All nodes of the cluster, as they were last seen."""
+    """All nodes of the cluster at the last observation."""
 
     alive: Mapping[bytes, RayNode] = field(default_factory=dict)
     dead: Mapping[bytes, DeadNode] = field(default_factory=dict)
@@ -163,9 +164,9 @@ def fold_nodes(
     refused: Mapping[str, float] = MappingProxyType({}),
     ready: Mapping[str, float] = MappingProxyType({}),
 ) -> RayNodes:
-    """Return the nodes as these messages show them. ``groups``: the names of node types that are Windlass's.
-    ``refused``: when the drain of a slice was last refused; it has not been idle from before. ``ready``: since when
-    slices are READY according to the journal: a controller that has just started learns so when they joined."""
+    """Return the nodes as these messages show them. ``groups``: the node types of Windlass. ``refused``: when the drain
+    of a slice was last refused; its idle time starts no earlier. ``ready``: since when slices are READY according to
+    the journal, which tells a controller that has just started when they joined."""
     known, bound = {info.node_id: info for info in infos}, bound_actors(actors)
     names = frozenset(groups)
     alive: dict[bytes, RayNode] = {}
@@ -203,8 +204,8 @@ def bound_actors(actors: Iterable[wire.ActorTableData]) -> dict[bytes, int]:
 
 
 def slice_of(instance_id: str, node_type: str, groups: frozenset[str]) -> str:
-    """Return the slice of a node; empty: it is not ours. A group may have been removed from the configuration while its
-    nodes still work: then the name of the slice tells that it was made for a group with the name of the node type."""
+    """Return the slice of a node; empty: it is not ours. The group may have been removed from the configuration while
+    its nodes still work; then the id of the slice shows that it was made for a group named like the node type."""
     found = _OURS.fullmatch(instance_id)
     if found is None:
         return ""
@@ -213,7 +214,7 @@ def slice_of(instance_id: str, node_type: str, groups: frozenset[str]) -> str:
 
 
 def _is_named_after(slice_id: str, group: str) -> bool:
-    """Return whether a slice has a name that Windlass gives to slices of this group."""
+    """Return whether an id is one that Windlass gives to slices of this group."""
     found = _NAMED.fullmatch(slice_id)
     return found is not None and found["group"] == _UNSAFE.sub("-", group).strip("-")
 
@@ -246,7 +247,7 @@ def _shown(
 
 
 def _timed(node: RayNode, before: RayNode | None, shown: wire.NodeState, now: float) -> RayNode:
-    """Return the node with its clocks."""
+    """Return the node with the times that depend on the last observation."""
     if before is None:
         node = replace(node, joined_at=now)
     else:
@@ -255,7 +256,17 @@ def _timed(node: RayNode, before: RayNode | None, shown: wire.NodeState, now: fl
     kept = tuple((at, used) for at, used in history if now - at <= PULL)
     mark = now - shown.idle_duration_ms / 1000 if node.status == wire.NODE_IDLE else None
     node = replace(node, history=kept, idle_mark=mark)
-    return replace(node, idle_since=_idle_since(node, before, now))
+    node = replace(node, idle_since=_idle_since(node, before, now))
+    earlier = None if before is None else before.idle_mark
+    if mark is not None and earlier is not None and _agree(mark, earlier):
+        # The earliest reading is kept: otherwise a stream of short tasks would never restart the idle time.
+        node = replace(node, idle_mark=min(mark, earlier))
+    return node
+
+
+def _agree(mark: float, earlier: float) -> bool:
+    """Return whether two readings of a raylet's idle clock agree: nothing has run between them."""
+    return mark <= earlier + STEADY
 
 
 def _idle_since(node: RayNode, before: RayNode | None, now: float) -> float | None:
@@ -265,16 +276,16 @@ def _idle_since(node: RayNode, before: RayNode | None, now: float) -> float | No
     if before is None:
         return node.joined_at
     if before.idle_since is None:
-        # Busy when last seen: it may have been by an actor of which the raylet knew nothing.
+        # If the raylet reported idle before, only an actor kept the node busy, and the raylet did not count its time.
         return now if before.status == wire.NODE_IDLE else since
-    if before.idle_mark is None or node.idle_mark is None or node.idle_mark <= before.idle_mark + STEADY:
+    if before.idle_mark is None or node.idle_mark is None or _agree(node.idle_mark, before.idle_mark):
         return before.idle_since
     return since
 
 
 def _since_ready(node: RayNode, ready: float) -> RayNode:
-    """Return a node that had joined before the first observation, now that it is known since when its slice is READY:
-    if it has been idle ever since that observation, the raylet's clock shows since when."""
+    """Return a node of the first observation with the time at which its slice became READY. If it has been idle since
+    that observation, its idle time is the raylet's, but not from before it was READY."""
     joined, idle = min(ready, node.joined_at), node.idle_since
     if idle is not None and node.idle_mark is not None and idle <= node.joined_at:
         idle = min(idle, max(joined, node.idle_mark))

@@ -1,4 +1,4 @@
-"""The declaration of the workload type ``ray``."""
+"""This module declares the workload type ``ray``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.core.model.snapshot import Group
 from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import BadSettings, Duration, HostPort, Name, Place, Section, Setting, SubSection, Words
 from windlass.workloads.dask_cluster.registration import TLS
-from windlass.workloads.protocol import Workload
+from windlass.workloads.protocol import NodeNamingProvider, Workload
 from windlass.workloads.registry import WorkloadContext, WorkloadType
 
 
@@ -34,9 +34,10 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
         names=lambda: {
             instance: name
             for provider in context.providers.values()
-            for instance, name in getattr(provider, "names", {}).items()
+            if isinstance(provider, NodeNamingProvider)
+            for instance, name in provider.names.items()
         },
-        look_only=context.look_only,
+        read_only=context.read_only,
         now=context.now,
     )
 
@@ -61,40 +62,40 @@ RAY: Final = WorkloadType(
                 HostPort(),
                 REQUIRED,
                 "",
-                "The GCS of the head, `HOST:PORT`. Nodes that Windlass has not bought are left alone, and their room "
-                "counts.",
+                "The GCS of the head, `HOST:PORT`. Windlass does not touch nodes that it has not bought, and uses "
+                "their free room.",
             ),
             Setting(
                 "token_file",
                 Place(),
                 None,
                 "",
-                "The file with the token of a head with `RAY_AUTH_MODE=token`. The token goes to workers by their "
-                "environment, and is written nowhere.",
+                "The file with the token of a head with `RAY_AUTH_MODE=token`. Workers get the token by their "
+                "environment; it is in no journal, log or status.",
                 absent="`RAY_AUTH_TOKEN` or `RAY_AUTH_TOKEN_PATH` of the environment, else none",
             ),
-            SubSection("tls", TLS, "What is shown to a head with `RAY_USE_TLS=1`, by Windlass and by workers."),
+            SubSection("tls", TLS, "The TLS files of Windlass and of workers, for a head with `RAY_USE_TLS=1`."),
             Setting("ray", Name(), "ray", "", "The program that starts a worker: on PATH, or a path."),
-            Setting("start", Words(), [], "", "Further words for `ray start`."),
+            Setting("start", Words(), [], "", "More arguments for `ray start`."),
             Setting(
                 "poll",
                 Duration(low=0.01, high=60),
                 "0.2s",
                 "s",
-                "How often the GCS is asked; an ask costs it about a millisecond.",
+                "How often the GCS is polled; a poll costs it about a millisecond.",
             ),
             Setting(
                 "silent",
                 Duration(high=86400),
                 "15s",
                 "s",
-                "How long a head may give no answer before `status` calls it in trouble. Until then too, nothing "
-                "shrinks.",
+                "How long a head may not answer before `status` reports a problem. Nothing is released while it does "
+                "not answer, before that too.",
             ),
         ),
     ),
     build=_build,
-    runs_on=frozenset({"local", "simulated", "ssh", "aws", "gcp", "ray-node-provider", "kuberay"}),
+    runs_on=frozenset({"local", "simulated", "ssh", "aws", "ray-node-provider", "kuberay"}),
     check=_check,
     modules=("grpc", "google.protobuf"),
     extra="ray",

@@ -1,13 +1,11 @@
-"""This module reports to users of Ray: a message to the GCS for ``ray status`` and the dashboard, and lines for
-drivers. Pure.
+"""This module makes the report for ``ray status`` and the dashboard, and the lines that drivers print. Pure.
 
-Only what is impossible is reported as infeasible: Ray can be set to fail such tasks. What waits for a limit or for a
-provider is printed by the drivers, with what would help.
+Only impossible demand is reported as infeasible, because Ray can be configured to fail such tasks. For demand that
+waits for a limit or a provider, drivers print the reason and what would help.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -26,11 +24,10 @@ IMPOSSIBLE: Final = frozenset({Code.NO_SHAPE_FITS, Code.NO_LABEL_MATCH, Code.GAN
 NOT_REPORTED: Final = frozenset(
     {Code.RATE_LIMITED, Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.INVALID_DEMAND}
 )
-"""Reasons that end within moments, or that are reported elsewhere."""
+"""Reasons that pass within seconds, or that are reported elsewhere."""
 KEPT: Final = 600.0
-"""Seconds for which a failure is shown."""
+"""Seconds for which a failed launch is reported."""
 MOST_FAILURES: Final = 20
-_SINCE: Final = re.compile(r"^waits [^:]*: ")
 _WENT_WRONG: Final = frozenset({Code.LOST, Code.REPLACE_FAILED, Code.PREEMPTED, Code.STOCKOUT, Code.QUOTA})
 _ASKED: Final = frozenset({State.QUEUED, State.REQUESTING})
 
@@ -39,7 +36,7 @@ Message = wire.ResourceRequest | wire.GangResourceRequest
 
 @dataclass(frozen=True, slots=True)
 class FailedLaunch:
-    """A launch that was refused, or a machine that never joined."""
+    """A launch that the provider refused, or a machine that ended before it joined."""
 
     group: str
     why: str
@@ -49,16 +46,16 @@ class FailedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class ReportState:
-    """What has been reported, as far as the next report depends on it."""
+    """The state of reporting that the next report depends on."""
 
     coming: Mapping[str, DecidedSlice] = field(default_factory=dict)
     failures: tuple[FailedLaunch, ...] = ()
     lines: Mapping[str, str] = field(default_factory=dict)
-    """What drivers have last printed about each demand: the part that must change for another line."""
+    """By demand: the key of the line that drivers printed last; a new key prints a new line."""
     version: int = 0
 
     def after(self, decision: DecisionReport) -> ReportState:
-        """Return the state with the launches that have failed since the last pass."""
+        """Return the state after a pass, with the launches that have failed since the last one."""
         refused, failed = dict(decision.refused), list(self.failures)
         for name, before in self.coming.items():
             after = decision.slices.get(name)
@@ -81,7 +78,7 @@ def autoscaling_state(
     seen: int,
     version: int,
 ) -> wire.AutoscalingState:
-    """Return the report. ``seen``: the version of the cluster's state that was last read."""
+    """Return the report to the GCS. ``seen``: the version of the cluster state that was read last."""
     state = wire.AutoscalingState(
         last_seen_cluster_resource_state_version=seen,
         autoscaler_state_version=version,
@@ -121,14 +118,14 @@ def autoscaling_state(
 
 
 def loosened(plan: Plan, preferring: Collection[str]) -> frozenset[str]:
-    """Return the placement groups that the plan cannot serve in the way that they prefer."""
+    """Return the placement groups that the plan cannot serve with their preferred placement."""
     return frozenset(
         item.demand for item in plan.waiting if item.demand in preferring and item.reason.code not in NOT_REPORTED
     )
 
 
 def _fits_a_node(request: wire.ResourceRequest, nodes: RayNodes) -> bool:
-    """Return whether a node of the cluster could run it when it is free, though none can be bought that could."""
+    """Return whether a node of the cluster could run a task if it were free."""
     needs, own = needs_of(request.resources_bundle)
     selectors = selectors_of(request.label_selectors)
     return any(
@@ -138,16 +135,15 @@ def _fits_a_node(request: wire.ResourceRequest, nodes: RayNodes) -> bool:
 
 
 def driver_lines(plan: Plan, reported: ReportState) -> tuple[ReportState, tuple[str, ...]]:
-    """Return lines for every driver's terminal: what waits and why, once when it changes."""
+    """Return the lines that every driver prints: what waits and why, once per change."""
     lines: list[str] = []
     known: dict[str, str] = {}
     for item in plan.waiting:
         if item.reason.code in NOT_REPORTED:
             continue
-        why = _SINCE.sub("", item.reason.why)
         known[item.demand] = f"{item.reason.code} {sorted((name, one.code) for name, one in item.groups.items())}"
         if reported.lines.get(item.demand) != known[item.demand]:
-            lines.append(f"windlass: {_who(item)}: {why}{_would_help(plan, item)}")
+            lines.append(f"windlass: {_who(item)}: {item.reason.why}{_would_help(plan, item)}")
     return replace(reported, lines=known), tuple(lines)
 
 

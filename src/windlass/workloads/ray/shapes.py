@@ -1,7 +1,7 @@
-"""This module translates Ray's resources and label selectors, and makes the id of a shape.
+"""This module converts Ray's resources and label selectors, and makes the id of a shape. Pure.
 
-Ray counts in ten-thousandths, Windlass in thousandths: a need is rounded down, so that three thirds fit one whole, but
-never to nothing. What a node has is rounded down as well.
+Ray counts in ten-thousandths, Windlass in thousandths. Needs are rounded down, so that three thirds fit into one, but
+never to zero. The resources of a node are rounded down, too.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ RAY_NAMES: Final = {ours: theirs for theirs, ours in NAMES.items()}
 IMPLICIT: Final = "__internal_implicit_resource_"
 """Every node has 1 of each such resource: Serve's ``max_replicas_per_node``."""
 NODE: Final = "node:"
-"""Resources that one node has by its name; they cannot be bought."""
+"""Prefix of a resource that only the node of that name has; it cannot be bought."""
 HEAD: Final = "node:__internal_head__"
 ACCELERATOR: Final = "accelerator_type:"
 ACCELERATOR_LABEL: Final = "ray.io/accelerator-type"
 _SYSTEM: Final = frozenset({"object_store_memory"})
 _IN_GROUP: Final = re.compile(r"_group_(\d+_)?[0-9a-f]{36}$")
-"""A resource of a placement group that has its place already."""
+"""The name of a resource inside a placement group that has been placed."""
 _OPERATORS: Final = {1: "in", 2: "not in"}
 
 Selector = tuple[Condition, ...]
-"""Conditions that hold together."""
+"""Conditions that must all hold."""
 
 
 def is_in_group(resources: Iterable[str]) -> bool:
-    """Whether a task waits inside a placement group that has its place: no machine is missing."""
+    """Return whether a task waits inside a placement group that has been placed: it needs no machine."""
     return any(_IN_GROUP.search(name) or name == "bundle" for name in resources)
 
 
@@ -44,7 +44,7 @@ def ours(name: str) -> str:
 
 
 def amount(name: str, value: float) -> int:
-    """``value`` of Ray's resource ``name`` in our unit, rounded down, something never to nothing."""
+    """Convert ``value`` of Ray's resource ``name`` to our unit, rounded down; a positive value gives at least 1."""
     if value <= 0:
         return 0
     exact = value if ours(name) in BYTES else 1000 * value
@@ -52,7 +52,7 @@ def amount(name: str, value: float) -> int:
 
 
 def needs_of(resources: Mapping[str, float]) -> tuple[Amounts, Selector]:
-    """What a task needs, and the conditions that follow from it."""
+    """Return what a task needs, and the conditions that follow from its resources."""
     needs, where = dict[str, int](), list[Condition]()
     for name, value in resources.items():
         if name.startswith(ACCELERATOR):
@@ -63,7 +63,7 @@ def needs_of(resources: Mapping[str, float]) -> tuple[Amounts, Selector]:
 
 
 def per_node(resources: Mapping[str, float]) -> dict[str, int]:
-    """How many such tasks one node takes at most, by implicit resource."""
+    """Return how many such tasks may run on one node, by implicit resource."""
     return {
         name: max(1, 1000 // amount(name, value))
         for name, value in resources.items()
@@ -72,7 +72,7 @@ def per_node(resources: Mapping[str, float]) -> dict[str, int]:
 
 
 def counted(resources: Mapping[str, float]) -> dict[str, int]:
-    """What a node has or uses, without what is Ray's own business."""
+    """Convert the resources of a node, without those that only Ray itself uses."""
     return {
         ours(name): amount(name, value)
         for name, value in resources.items()
@@ -81,7 +81,7 @@ def counted(resources: Mapping[str, float]) -> dict[str, int]:
 
 
 def selectors_of(selectors: Iterable[wire.LabelSelector]) -> tuple[Selector, ...]:
-    """Alternatives in order of preference. Empty: anywhere. An empty alternative matches all."""
+    """Return the alternatives in order of preference; none: anywhere. An empty alternative matches all nodes."""
     found = tuple(dict.fromkeys(tuple(_conditions(selector)) for selector in selectors))
     return () if found == ((),) else found
 
@@ -96,7 +96,7 @@ def _conditions(selector: wire.LabelSelector) -> list[Condition]:
 
 
 def shape_id(resources: Mapping[str, float], selectors: Sequence[Selector]) -> str:
-    """``CPU=1,widget=2@zone in (z1)``: the name of a demand, as ``windlass why`` takes it."""
+    """Return the id of a demand, which ``windlass why`` accepts: ``CPU=1,widget=2@zone in (z1)``."""
     needs = ",".join(f"{name}={_number(value)}" for name, value in sorted(resources.items()) if value > 0)
     where = " or ".join(" and ".join(map(str, selector)) or "anywhere" for selector in selectors)
     return f"{needs or 'nothing'}@{where}" if where else needs or "nothing"

@@ -21,15 +21,15 @@ OLD_SELECTORS = (2, 49)
 
 @dataclass(frozen=True, slots=True)
 class RayView:
-    """Demand, requests and nodes as the contract has them."""
+    """Demand, requests and nodes in the types of the workload contract."""
 
     demands: tuple[Demand, ...] = ()
     requests: tuple[Demand, ...] = ()
     nodes: tuple[WorkNode, ...] = ()
     messages: Mapping[str, wire.ResourceRequest | wire.GangResourceRequest] = field(default_factory=dict)
-    """What Ray said, by the id of the demand."""
+    """The messages of Ray, by the id of the demand."""
     preferring: frozenset[str] = frozenset()
-    """Placement groups that are asked for in the way that they prefer, and may lie in another one."""
+    """Placement groups that are requested with their preferred placement, which is not mandatory."""
 
 
 def shown(
@@ -41,8 +41,8 @@ def shown(
     now: float,
     loose: Collection[str] = (),
 ) -> RayView:
-    """Return what the controller is shown. ``since``: when a placement group was first seen. ``loose``: groups that
-    cannot lie as they prefer."""
+    """Return the view for the controller. ``since``: when a placement group was first seen. ``loose``: groups whose
+    preferred placement is impossible."""
     groups = groups_of(state)
     others = nodes.others()
     request = request_of(state, [(node.total, node.labels) for node in others])
@@ -75,7 +75,8 @@ def _demands(
     version: str,
     now: float,
 ) -> Iterator[Demand]:
-    """Yield what waits of one shape, without what other nodes are about to take; and what Ray does not place."""
+    """Yield the waiting tasks of one shape that need a machine, and apart from them those that Ray does not place.
+    Tasks that fit on free nodes of others are left out."""
     count, since = waiting.counts[shape.id], waiting.since[shape.id]
     named = [name for name in shape.resources if name.startswith(NODE)]
     if named and (there := _node_with(nodes, named)):
@@ -104,7 +105,7 @@ def _node_with(nodes: RayNodes, names: list[str]) -> str:
 def _not_taken(stuck: Stuck, version: str, now: float) -> str:
     text = f"{stuck.node} has had room for it for {seconds(round(now - stuck.since))} and Ray does not place it"
     if _number(version) < OLD_SELECTORS:
-        return f"{text}: a label selector, which Ray {'.'.join(version.split('.')[:2])} does not report?"
+        return f"{text}: a label selector, which Ray {'.'.join(version.split('.')[:2])} does not tell?"
     return f"{text}: an affinity to another node?"
 
 

@@ -1,4 +1,4 @@
-"""``windlass cancel``: start no task of a job any more, and end those that run."""
+"""``windlass cancel`` starts no more tasks of a job, and ends the running ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.workloads.queue.job_queries import JobState
 SCHEMA = "windlass.cancel/v1"
 
 
-@click.command("cancel", epilog="Exit status: 0 it is cancelled, or was finished already; 1 there is no such job.")
+@click.command("cancel", epilog="Exit status: 0 the job is cancelled or was finished already; 1 there is no such job.")
 @configured
 @click.argument("name", metavar="JOB")
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")

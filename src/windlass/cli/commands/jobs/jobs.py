@@ -1,4 +1,4 @@
-"""``windlass jobs``: how many tasks of each job wait, run, are done or have failed."""
+"""``windlass jobs`` lists how many tasks of each job wait, run, are done or have failed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ from .submit import job_data
 
 SCHEMA = "windlass.jobs/v1"
 MOST = 30
-"""Jobs that are shown, the newest; all of them are in the JSON."""
+"""The number of jobs in the table, the newest ones; the JSON has all."""
 
 
-@click.command("jobs")
+@click.command("jobs", epilog="Exit status: 0 listed, 1 there is no queue.")
 @configured
-@click.option("--json", "as_json", is_flag=True, help="All jobs as JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, as_json: bool) -> None:
-    """List the jobs in the queue: how many tasks of each wait, run, are done, or have failed."""
+    """List the jobs in the queue: how many tasks of each wait, run, are done, or have failed.
+
+    \b
+    Examples:
+      windlass jobs
+      windlass jobs --json | jq '.jobs[] | select(.failed > 0) | .name'
+    """
     try:
         queue = Queue(queue_directory(config), create=False)
         try:
@@ -36,7 +42,7 @@ def command(config: Config, as_json: bool) -> None:
         finally:
             queue.close()
     except QueueError as error:
-        click.echo(f"{error}. Put something in: windlass submit -- COMMAND", err=True)
+        click.echo(f"{error}. Submit a job: windlass submit -- COMMAND", err=True)
         sys.exit(1)
     if as_json:
         documents = [job_data(job, queue.directory) for job in jobs]
@@ -52,7 +58,7 @@ def _page(jobs: list[QueueJob], logs: str) -> list[RenderableType]:
         counts = [job.tasks, job.waiting, job.running, job.done, job.failed] + [job.cancelled] * some_cancelled
         table.add_row(job.name, *map(str, counts))
     failed = sum(job.failed for job in jobs)
-    summary = f"{plural(len(jobs), 'job')}, {plural(failed, 'task')} failed; what they wrote is in {logs}"
+    summary = f"{plural(len(jobs), 'job')}, {plural(failed, 'task')} failed; their output is in {logs}"
     bad = next((job.name for job in reversed(jobs) if job.failed), None)
     waiting = next((job.name for job in jobs if job.waiting), None)
     steps = [f"windlass why {name}" for name in dict.fromkeys((bad, waiting)) if name]

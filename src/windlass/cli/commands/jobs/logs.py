@@ -1,4 +1,4 @@
-"""``windlass logs``: what the tasks of a job have written."""
+"""``windlass logs`` prints the output of the tasks of a job."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from windlass.core.model.reasons import plural
 from windlass.workloads.queue.job_queries import ENDED, JobQueries, JobState
 
 EVERY = 0.2
-"""Seconds between two looks at files that are followed."""
+"""Seconds between two reads of the files with --follow."""
 CHUNK = 1 << 16
 _WITH_TASK = re.compile(r"(?P<job>.+)/(?P<task>\d+)")
 
 
-@click.command("logs", epilog="Exit status: 0 shown, 1 there is no such job or task.")
+@click.command("logs", epilog="Exit status: 0 printed, 1 there is no such job or task.")
 @configured
 @click.argument("name", metavar="JOB")
 @click.argument("task", metavar="[TASK]", required=False, type=click.IntRange(min=0))
-@click.option("-f", "--follow", is_flag=True, help="Show what is written from now on, too, until the tasks have ended.")
-@click.option("-n", "--tail", metavar="N", type=click.IntRange(min=0), help="Only the last N lines of each task.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output as well, until the tasks have ended.")
+@click.option("-n", "--tail", metavar="N", type=click.IntRange(min=0), help="Print only the last N lines of each task.")
 def command(config: Config, name: str, task: int | None, follow: bool, tail: int | None) -> None:
     """Show what JOB has written, or only its task number TASK (from 0).
 
@@ -70,9 +70,9 @@ class _Output:
         self._numbered = task is None and job.tasks > 1
         self._width = len(str(job.tasks - 1))
         self._read: dict[int, int] = {}
-        """Bytes of each task's log that were read."""
+        """Bytes read so far of each task's log."""
         self._rest: dict[int, bytes] = {}
-        """The beginning of a line whose end is not written yet."""
+        """The last, incomplete line of each task."""
         self.shown = False
 
     def unfinished(self) -> bool:
@@ -85,7 +85,7 @@ class _Output:
         return all(one.number != self._task for one in ended)
 
     def show(self) -> None:
-        """Print what was written since the last time."""
+        """Print the output since the last call."""
         for index in self._indexes():
             path = self._queries.log_path(self._name, index)
             for lines in self._new_lines(index, path):
@@ -95,7 +95,7 @@ class _Output:
         sys.stdout.buffer.flush()
 
     def end(self) -> None:
-        """Print lines that were never ended."""
+        """Print the last lines that have no newline."""
         for index, rest in sorted(self._rest.items()):
             if rest:
                 mark = f"{index:>{self._width}} | " if self._numbered else ""
@@ -135,6 +135,6 @@ def _nothing(queries: JobQueries, job: JobState, task: int | None) -> str:
     started = {one.number for one in queries.tasks(job.name)}
     if (task is None and not started) or (task is not None and task not in started):
         if job.cancelled_at is not None:
-            return f"{what} was cancelled before it started: it has written nothing"
+            return f"{what} was cancelled before it started: it has no output"
         return f"{what} has not started yet; windlass why {job.name} says what it waits for"
-    return f"{what} has written nothing so far"
+    return f"{what} has no output so far"

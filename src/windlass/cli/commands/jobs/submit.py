@@ -1,4 +1,4 @@
-"""``windlass submit``: put a command into the queue, and wait for it if asked to."""
+"""``windlass submit`` puts a command into the queue; with ``--wait`` it waits for the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from windlass.workloads.queue.store import Queue, QueueJob
 
 
 def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> Amounts:
-    """``cpu=1,memory=2Gi``, with amounts as in a scenario."""
+    """The type of ``--needs``: ``cpu=1,memory=2Gi``, with amounts as in a scenario."""
     found: dict[str, int] = {}
     for part in text.split(","):
         resource, equals, amount = (word.strip() for word in part.partition("="))
@@ -53,7 +53,7 @@ def read_all_needs(context: click.Context, option: click.Parameter, texts: tuple
 
 
 def read_environment(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """``NAME=VALUE``, or ``NAME`` for the value that it has here."""
+    """The type of ``--env``: ``NAME=VALUE``, or ``NAME`` for its value in this shell."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -72,22 +72,22 @@ def refuse(why: str) -> NoReturn:
 
 SCHEMA = "windlass.job/v1"
 WAIT_EVERY = 0.2
-"""Seconds between two looks at a job that is waited for."""
+"""Seconds between two reads of the job's state with --wait."""
 LAST_LINES = 10
-"""Lines of a failed task that are shown."""
+"""The number of last lines printed for a failed task."""
 
 
 @click.command(
     "submit",
     context_settings={"allow_interspersed_args": False},
     epilog=(
-        "Exit status: 0 it is in the queue, 1 it is not. With --wait: 0 every task is done, else the exit status of "
-        "the first task that failed, 143 if the job was cancelled, 130 if the waiting was interrupted."
+        "Exit status: 0 the job is in the queue, 1 it is not. With --wait: 0 every task is done, else the exit status "
+        "of the first task that failed, 143 if the job was cancelled, 130 if the waiting was interrupted."
     ),
 )
 @configured
-@click.option("--name", metavar="NAME", help="What the job is called; no other may have the name.  [default: job-N]")
-@click.option("--count", metavar="N", type=click.IntRange(min=1), help="How many tasks.  [default: 1]")
+@click.option("--name", metavar="NAME", help="The name of the job; it must be unique.  [default: job-N]")
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="The number of tasks.  [default: 1]")
 @click.option(
     "--needs",
     "all_needs",
@@ -101,16 +101,16 @@ LAST_LINES = 10
 @click.option(
     "--retries",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=1_000_000),
     default=0,
     show_default=True,
-    help="How often a task that fails is run again. One that loses its machine always is.",
+    help="How often a failed task runs again. A task that loses its machine always runs again.",
 )
 @click.option(
     "--gang",
     metavar="N",
     type=click.IntRange(min=1),
-    help="N tasks that start all together or not at all; all of them need the same.",
+    help="N tasks with equal needs that start all together or not at all.",
 )
 @click.option(
     "--env",
@@ -118,11 +118,11 @@ LAST_LINES = 10
     metavar="NAME[=VALUE]",
     multiple=True,
     callback=read_environment,
-    help="A variable for its tasks; without a value, the one of this shell. They get no other of its variables.",
+    help="A variable for the tasks; without a value, the one of this shell. No other variable is passed on.",
 )
 @click.option("--wait", is_flag=True, help="Wait until every task has ended.")
-@click.option("--force", is_flag=True, help="Submit it even if no group has what a task needs.")
-@click.option("--json", "as_json", is_flag=True, help="The job as JSON, for programs.")
+@click.option("--force", is_flag=True, help="Submit the job even if no group has what a task needs.")
+@click.option("--json", "as_json", is_flag=True, help=f"The job as JSON, for programs: {SCHEMA}.")
 @click.argument("command_line", metavar="COMMAND [ARG]...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     config: Config,
@@ -185,7 +185,7 @@ def command(
 
 
 def unmet_needs(needs: Amounts, config: Config) -> str:
-    """Why no group of the configuration can ever hold a task with these needs; empty: one can."""
+    """Explain why no group of the configuration can ever hold a task with these needs; empty if one can."""
     groups = [one.group for one in config.settings.groups]
     there = {name for group in groups for name, _ in group.resources}
     for resource, _ in needs:
@@ -205,7 +205,7 @@ def unmet_needs(needs: Amounts, config: Config) -> str:
 
 
 def nearest_resource(name: str, there: Iterable[str]) -> str | None:
-    """The resource that was probably meant: the same word in other letters, behind a slash, or nearly the same."""
+    """Guess the resource that was meant: other case, the part after a slash, or a similar word."""
     known = sorted(there)
     word = name.rpartition("/")[2].lower()
     same = [one for one in known if one.rpartition("/")[2].lower() in (word, word.rstrip("s"), word + "s")]
@@ -213,7 +213,7 @@ def nearest_resource(name: str, there: Iterable[str]) -> str | None:
 
 
 def _no_controller(config: Config) -> str | None:
-    """A note that no controller runs, so no machine starts for the job; None: one runs, or it is unknown."""
+    """Return a note that no controller runs; None if one runs or it is unknown."""
     location = config.journal.location
     start = f"note: no controller runs, so nothing starts yet; start one in another terminal: {run_command()}"
     if location == ":memory:":
@@ -231,7 +231,7 @@ def _no_controller(config: Config) -> str | None:
 
 
 def _waited(config: Config, job: QueueJob, as_json: bool) -> int:
-    """Wait until the job is finished; its exit status."""
+    """Wait until the job is finished, and return its exit status."""
     queries = JobQueries(queue_directory(config))
     try:
         if not as_json:
@@ -241,7 +241,7 @@ def _waited(config: Config, job: QueueJob, as_json: bool) -> int:
         try:
             state = _followed(queries, job.name, quiet=as_json)
         except KeyboardInterrupt:
-            click.echo(f"{job.name} goes on; windlass cancel {job.name} ends it", err=True)
+            click.echo(f"{job.name} keeps running; windlass cancel {job.name} ends it", err=True)
             return 130
         status = queries.exit_status(job.name)
         if as_json:
@@ -260,7 +260,7 @@ def _followed(queries: JobQueries, name: str, *, quiet: bool) -> JobState:
     while True:
         state = queries.job(name)
         if state is None:
-            raise QueueError(f"the job {name} is gone from the queue")
+            raise QueueError(f"the job {name} is no longer in the queue")
         if state.finished:
             return state
         text = f"{state.done} of {state.tasks} done, {state.running} running, {state.waiting} waiting"
@@ -281,7 +281,7 @@ def _ending(queries: JobQueries, state: JobState, status: int) -> str:
         first = failed[0]
         text += f"task {first.number} ended with exit status {status}; its last lines:\n"
         lines = queries.last_lines(state.name, first.number, LAST_LINES)
-        text += "".join(f"  {line}\n" for line in lines) or "  (it wrote nothing)\n"
+        text += "".join(f"  {line}\n" for line in lines) or "  (no output)\n"
         text += f"next: {program_name()} logs {state.name} {first.number}{config_words()}\n"
     return text
 
@@ -299,7 +299,7 @@ def _page(job: QueueJob) -> str:
 
 
 def job_data(job: QueueJob, directory: Path) -> dict[str, object]:
-    """A job for programs, with what became of it so far."""
+    """Return a job as JSON, with the counts of its tasks by state."""
     return {
         "name": job.name,
         "command": list(job.command),

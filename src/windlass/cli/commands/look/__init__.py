@@ -1,1 +1,1 @@
-"""Commands that show what a cluster does, did and costs."""
+"""Commands that show the state, the history and the cost of a cluster."""

@@ -1,4 +1,4 @@
-"""``windlass cost``: what was spent, by group, by job or by account; the rows add up to the bill."""
+"""``windlass cost`` shows what was spent, by group, by job or by account; the rows add up to the bill."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ def _remotely(remote: Remote, by: By, since: float | None, as_json: bool) -> Non
     type=click.Choice(["group", "job", "account"]),
     default="group",
     show_default=True,
-    help="What a row is: a group, a job, or an account such as idle.",
+    help="What one row stands for: a group, a job, or an account such as idle.",
 )
 @click.option(
-    "--since", callback=read_instant, metavar="TIME", help="From then on: 14:02, 2026-03-01T14:02, '10m ago'."
+    "--since",
+    callback=read_instant,
+    metavar="TIME",
+    help="Only what was spent since then: 14:02, 2026-03-01T14:02, '10m ago'.",
 )
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, by: By, since: float | None, as_json: bool) -> None:
@@ -83,4 +86,5 @@ def _page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table
     if document["difference"]:
         yield Text(f"the rows differ from the bill by {document['difference']} $: please report it", style="red")
-    yield next_steps("windlass status", "windlass cost --by job", "windlass events")
+    other = "group" if document["by"] == "job" else "job"
+    yield next_steps("windlass status", f"windlass cost --by {other}", "windlass events")

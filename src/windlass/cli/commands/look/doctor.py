@@ -1,4 +1,4 @@
-"""``windlass doctor``: a checklist of everything that a cluster needs, each problem with its remedy."""
+"""``windlass doctor`` checks everything that a cluster needs; each problem has a remedy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -33,25 +34,29 @@ from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLAB
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import plural, seconds
 from windlass.journal import Journal, JournalError, Lease, open_journal
-from windlass.providers.protocol import DiagnosedProvider, ProviderError
+from windlass.providers.protocol import DiagnosedProvider, Offering, ProviderError
 from windlass.workloads.protocol import Diagnosed, Diagnosis, WorkloadError
 
 SCHEMA: Final = "windlass.doctor/v1"
 LEAST_FREE: Final = 500 * 2**20
-"""Bytes: a busy journal grows by some tens of megabytes a day."""
+"""Free bytes below which the disk is a problem; a busy journal grows by some tens of megabytes a day."""
 NAMED: Final = 3
-"""Machines of a line that are named."""
+"""The number of machines that one line names."""
+MACHINE_TYPE: Final = "instance_type"
+"""The key of a group's settings that names a machine type."""
 CLOCK_SLACK: Final = 2.0
 """Seconds by which clocks may differ without a message."""
 
 
-@click.command("doctor", epilog="Exit status: 0 all is well, 1 there is a problem.")
+@click.command("doctor", epilog="Exit status: 0 no problems, 1 there is a problem.")
 @click.argument("cloud", type=click.Choice(["aws"]), required=False)
 @CONFIG_OPTION
-@click.option("--policy", is_flag=True, help="With aws: print the least IAM policy, and check nothing.")
-@click.option("--region", default="us-east-1", show_default=True, help="With aws: the region.")
-@click.option("--profile", default="", help="With aws: a profile of ~/.aws/config.")
-@click.option("--endpoint-url", default="", help="With aws: of another EC2, such as a fake one.")
+@click.option("--policy", is_flag=True, help="With aws: print the minimal IAM policy, and check nothing.")
+@click.option("--region", default="us-east-1", metavar="REGION", show_default=True, help="With aws: the region.")
+@click.option("--profile", default="", metavar="NAME", help="With aws: a profile of ~/.aws/config.")
+@click.option(
+    "--endpoint-url", default="", metavar="URL", help="With aws: the URL of another EC2 API, such as a fake one."
+)
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(
     cloud: str | None,
@@ -64,8 +69,8 @@ def command(
 ) -> None:
     """Check the configuration, the journal, the leader, every provider, the workload, and that nothing is leaked.
 
-    Nothing is changed, so it can run while a controller runs. With a CLOUD, the
-    account there is checked instead: credentials, permissions and quota. No configuration is needed for that.
+    Nothing is changed, so it can run while a controller runs. With aws, the account there
+    is checked instead: credentials, permissions and quota. No configuration is needed for that.
 
     \b
     Examples:
@@ -73,8 +78,11 @@ def command(
       windlass doctor aws --region eu-central-1
       windlass doctor aws --policy > policy.json
     """
-    if policy and cloud is None:
-        raise click.UsageError("--policy is of a cloud: windlass doctor aws --policy")
+    given = click.get_current_context().get_parameter_source
+    for name in ("policy", "region", "profile", "endpoint_url"):
+        if cloud is None and given(name) is ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} belongs to a cloud: windlass doctor aws {option}")
     if policy:
         from windlass.providers.aws.policy import least_policy
 
@@ -83,11 +91,11 @@ def command(
     if cloud is None:
         _print(list(_checks(load(config_file))), as_json)
     else:
-        _print(_account(region, profile, endpoint_url), as_json)
+        _print(_account(region, profile, endpoint_url), as_json, cloud)
 
 
 def _account(region: str, profile: str, endpoint_url: str) -> list[Check]:
-    """What is found out about an AWS account."""
+    """Return the checks of an AWS account."""
     import asyncio
     from importlib.util import find_spec
 
@@ -97,24 +105,30 @@ def _account(region: str, profile: str, endpoint_url: str) -> list[Check]:
 
     async def found() -> list[Check]:
         return [
-            problem(one.subject, one.text, one.remedy) if one.remedy else ok(one.subject, one.text)
+            _account_check(one.subject, one.text, one.remedy, one.is_known)
             async for one in account_checks(region, profile, endpoint_url)
         ]
 
     return asyncio.run(found())
 
 
-def _print(checks: list[Check], as_json: bool) -> None:
+def _account_check(about: str, text: str, remedy: str, is_known: bool) -> Check:
+    if not is_known:
+        return note(about, text, "a launch beyond the quota is refused by EC2, and windlass why shows it")
+    return problem(about, text, remedy) if remedy else ok(about, text)
+
+
+def _print(checks: list[Check], as_json: bool, cloud: str | None = None) -> None:
     bad = sum(one.verdict == "problem" for one in checks)
     if as_json:
         write(json.dumps(_document(checks), indent=2) + "\n")
     else:
-        write(printed(_page(checks, bad)))
+        write(printed(_page(checks, bad, cloud)))
     sys.exit(1 if bad else 0)
 
 
 def checked(config: Config, file: str) -> dict[str, Any]:
-    """The document of ``windlass doctor --json``, for the server."""
+    """Return the document of ``windlass doctor --json``; the server uses it as well."""
     with click.Context(command, info_name="doctor") as context:
         context.params["config_file"] = file
         return _document(list(_checks(config)))
@@ -155,7 +169,7 @@ def _checks(config: Config) -> Iterator[Check]:
         yield note("configuration", text)
 
 
-# -- the journal and who leads -------------------------------------------------------------------------------------
+# -- the journal and the leader ------------------------------------------------------------------------------------
 
 
 def _disk(config: Config) -> Iterator[Check]:
@@ -195,7 +209,7 @@ def _journal(journal: Journal) -> Iterator[Check]:
 
 
 def _clock_ahead(lease: Lease | None, now: float) -> float:
-    """The least by which the clock of the lease is ahead of ours: a lease is never longer than its ttl."""
+    """Return how far the clock of the lease is ahead of ours at least. A lease is never longer than its ttl."""
     return 0.0 if lease is None else lease.expires_at - lease.ttl - now
 
 
@@ -212,11 +226,11 @@ def _leader(journal: Journal) -> Iterator[Check]:
         yield note("leader", f"no controller runs; the last one stopped {span(now - leader.seen_at)} ago", start)
     else:
         text = f"{leader.holder} has lost its lease without giving it back; last seen {span(now - leader.seen_at)} ago"
-        yield problem("leader", text, f"see why it died, and {start}")
+        yield problem("leader", text, f"find out why it died, and {start}")
 
 
 def _closed(config: Config, error: JournalError) -> tuple[str, str]:
-    """What is wrong with a journal that cannot be opened, and what helps."""
+    """Return the problem of a journal that cannot be opened, and its remedy."""
     if is_missing(config):
         return (
             f"there is no journal at {config.journal.location} yet",
@@ -225,12 +239,12 @@ def _closed(config: Config, error: JournalError) -> tuple[str, str]:
     return why_closed(config, error), f"check journal in {config_file()}"
 
 
-# -- what shows ----------------------------------------------------------------------------------------------------
+# -- observations --------------------------------------------------------------------------------------------------
 
 
 def _unattended(sight: LiveView) -> Iterator[Check]:
-    """Machines that cost money while no controller decides about them."""
-    running = sorted(one for many in sight.look.instances.values() if many for one in many)
+    """Find machines that cost money while no controller runs."""
+    running = sorted(one for many in sight.observation.instances.values() if many for one in many)
     if running:
         records = sight.controller_state.fleet.slices
         cost = sum(records[one].price for one in running if one in records)
@@ -242,8 +256,8 @@ def _unattended(sight: LiveView) -> Iterator[Check]:
 
 
 def _never(sight: LiveView) -> Iterator[Check]:
-    """Jobs that no group can ever hold."""
-    if sight.look.work is None:
+    """Find jobs that no group can ever hold."""
+    if sight.observation.work is None:
         return
     _, answer = sight.planned()
     for one in answer.waiting:
@@ -256,33 +270,34 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
     sight = seen(config, remembered=before is not None)
     if not led:
         yield from _unattended(sight)
-    look, limit = sight.look, seconds(config.settings.policy.observe_timeout)
-    for name, many in look.instances.items():
-        where, trouble = f"provider {name}", look.troubles.get(f"provider {name}")
+    observation, limit = sight.observation, seconds(config.settings.policy.observe_timeout)
+    for name, many in observation.instances.items():
+        where, trouble = f"provider {name}", observation.troubles.get(f"provider {name}")
         if many is None or trouble:
             yield problem(where, trouble or f"gave no answer within {limit}", _source_remedy(config, name, sight))
         else:
             yield ok(where, f"lists {plural(len(many), 'machine')} of this cluster")
             yield from _diagnosed_provider(config, name)
-    if look.work is None or "workload" in look.troubles:
-        text = look.troubles.get("workload", f"gave no answer within {limit}")
+            yield from _offered(config, name)
+    if observation.work is None or "workload" in observation.troubles:
+        text = observation.troubles.get("workload", f"gave no answer within {limit}")
         yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
     else:
-        tasks = sum(one.count for one in look.work.demand.values())
-        yield ok("workload", f"{plural(len(look.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
+        tasks = sum(one.count for one in observation.work.demand.values())
+        yield ok("workload", f"{plural(len(observation.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
         yield from _never(sight)
         yield from _diagnosed(config)
-    for mistake in look.mistakes:
+    for mistake in observation.mistakes:
         yield note("workload", f"left out: {mistake}", "correct it where it was submitted")
     if before is not None:
         yield from _leaks(config, sight, before)
 
 
 def _diagnosed(config: Config) -> Iterator[Check]:
-    """What the workload says about itself."""
+    """Return the checks that the workload makes itself."""
 
     async def asked() -> Sequence[Diagnosis]:
-        components = build_components(config, look_only=True)
+        components = build_components(config, read_only=True)
         try:
             return await components.workload.diagnose() if isinstance(components.workload, Diagnosed) else ()
         finally:
@@ -296,10 +311,10 @@ def _diagnosed(config: Config) -> Iterator[Check]:
 
 
 def _diagnosed_provider(config: Config, name: str) -> Iterator[Check]:
-    """What a provider says about the machines that it sells from."""
+    """Return the checks that a provider makes itself."""
 
     async def asked() -> Sequence[str]:
-        components = build_components(config, look_only=True)
+        components = build_components(config, read_only=True)
         try:
             provider = components.providers[name]
             return await provider.diagnose() if isinstance(provider, DiagnosedProvider) else ()
@@ -308,23 +323,63 @@ def _diagnosed_provider(config: Config, name: str) -> Iterator[Check]:
 
     try:
         for text in asyncio.run(asked()):
-            yield problem(f"provider {name}", text, "until then it is not used; other machines are")
+            yield problem(f"provider {name}", text, "until then it is not used; other machines still are")
     except ProviderError as error:
         yield problem(f"provider {name}", str(error), f"check providers.{name} in {config_file()}")
+
+
+def _offered(config: Config, name: str) -> Iterator[Check]:
+    """Compare the price and the resources of groups that name a machine type with those of their provider."""
+
+    async def asked() -> Sequence[Offering]:
+        components = build_components(config, read_only=True)
+        try:
+            return await asyncio.wait_for(
+                components.providers[name].offerings(), config.settings.policy.observe_timeout
+            )
+        finally:
+            await components.close()
+
+    groups = [one.group for one in config.settings.groups if one.provider == name and one.settings.get(MACHINE_TYPE)]
+    settings = {one.group.name: one.settings for one in config.settings.groups}
+    if not groups:
+        return
+    try:
+        offerings = asyncio.run(asked())
+    except (ProviderError, TimeoutError) as error:
+        yield note(f"provider {name}", f"its machine types cannot be checked: {str(error) or 'no answer'}")
+        return
+    for group in groups:
+        where, kind = f"groups.{group.name}", str(settings[group.name][MACHINE_TYPE])
+        found = [one for one in offerings if one.name == kind]
+        if offerings and not found:
+            yield note(where, f"{name} does not list the machine type {kind}", "windlass offers lists the types")
+        same = [one for one in found if one.preemptible == group.preemptible] or found
+        if not same:
+            continue
+        has = dict(same[0].resources)
+        for resource, amount in group.resources:
+            if resource in has and amount > has[resource]:
+                text = f"has more {resource} than a {kind}: machines would start, and nothing would fit"
+                yield note(where, text, f"lower resources.{resource} in {config_file()}")
+        price = min((one.price for one in same if one.price is not None), default=None)
+        if price is not None and group.price is not None and abs(price - group.price) * 10 > price:
+            text = f"price is {format_money(group.price)}/h, and {name} has {kind} for {format_money(price)}/h"
+            yield note(where, text, f"correct groups.{group.name}.price in {config_file()}, or leave it out")
 
 
 def _source_remedy(config: Config, name: str, sight: LiveView) -> str:
     kind = config.providers[name].type
     if name in sight.denied:
-        return f"give this user credentials for {name} ({kind}), and look again"
+        return f"give this user credentials for {name} ({kind}), and run windlass doctor again"
     return f"check providers.{name} ({kind}) in {config_file()}; until it answers nothing is released"
 
 
 def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator[Check]:
-    """Instances without a record, and records without an instance. Both must hold before and after the look: a
+    """Find instances without a record, and records without an instance. Both must hold before and after the look: a
     controller that runs launches and ends meanwhile."""
     after, listed, found = sight.controller_state.fleet, set[str](), False
-    for name, many in sight.look.instances.items():
+    for name, many in sight.observation.instances.items():
         ours = set(many or ())
         listed |= ours
         for slice_id in sorted(ours - after.slices.keys() - after.gone.keys()):
@@ -336,7 +391,7 @@ def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator
         for one in after.slices.values()
         if one.id in before.fleet.slices
         and one.id not in listed
-        and sight.look.instances.get(one.provider) is not None
+        and sight.observation.instances.get(one.provider) is not None
         and _should_show(before.fleet.slices[one.id])
         and _should_show(one)
     ]
@@ -361,7 +416,7 @@ def _slices(controller_state: ControllerState) -> Iterator[Check]:
         yield problem("machine", text, f"if nothing runs there, end it at {one.provider}; windlass why {one.id}")
     for one in stuck:
         text = f"{one.id} cannot be ended: {one.reason.why}"
-        remedy = f"it is tried again for ever, and costs money; end it at {one.provider} by hand"
+        remedy = f"Windlass keeps trying, and the machine costs money; end it at {one.provider} by hand"
         yield problem("machine", text, remedy)
     calls = {name: text for name, text in controller_state.observed.trouble.items() if name.startswith("slice ")}
     for name, text in sorted(calls.items()):
@@ -380,14 +435,16 @@ def _slices(controller_state: ControllerState) -> Iterator[Check]:
 _STYLES: Final = {"ok": "green", "problem": "bold red", "note": "yellow"}
 
 
-def _page(checks: list[Check], bad: int) -> Iterator[RenderableType]:
+def _page(checks: list[Check], bad: int, cloud: str | None) -> Iterator[RenderableType]:
     table = grid("-", "-", "fold")
     for one in checks:
         remedy = f"\n-> {one.remedy}" if one.remedy else ""
         table.add_row(Text(one.verdict, style=_STYLES[one.verdict]), one.about, f"{one.text}{remedy}")
     yield table
     yield Text(f"\n{plural(bad, 'problem')}" if bad else "\nall is well", style="bold red" if bad else "bold green")
-    if any(one.about == "journal" and one.verdict == "problem" for one in checks):
+    if cloud is not None:
+        yield next_steps(f"windlass doctor {cloud} --policy", f"windlass offers --provider {cloud}")
+    elif any(one.about == "journal" and one.verdict == "problem" for one in checks):
         yield next_steps("windlass plan --live")
     else:
         yield next_steps("windlass status", "windlass events")

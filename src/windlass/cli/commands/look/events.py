@@ -1,4 +1,4 @@
-"""``windlass events``: what happened, in sentences, from the journal."""
+"""``windlass events`` prints the events of the journal as sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windlass.journal import Journal
 
 LIMIT: Final = 50
 EVERY: Final = 0.3
-"""Seconds between two looks for what is new: one row is read."""
+"""Seconds between two checks for new records. A check reads one row."""
 
 
 def _remotely(
@@ -42,19 +42,21 @@ def _remotely(
 
 
 def _line(one: Mapping[str, Any]) -> EventLine:
-    """An event as it came over HTTP."""
+    """An event that was received over HTTP."""
     known = (one["at"], one["kind"], one["code"] or "", one["text"], tuple(one["subjects"]), one["alarm"])
     return EventLine(*known, seq=one["seq"], epoch=one["epoch"])
 
 
-@click.command("events", epilog="Exit status: 0 shown, or stopped by Ctrl-C; 1 the configuration or journal is wrong.")
+@click.command(
+    "events", epilog="Exit status: 0 printed, or stopped by Ctrl-C; 1 the configuration or journal is wrong."
+)
 @reachable(_remotely)
 @configured
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Print new events as they happen, until Ctrl-C.")
 @click.option(
-    "--since", callback=read_instant, metavar="TIME", help="From then on: 14:02, 2026-03-01T14:02, '10m ago'."
+    "--since", callback=read_instant, metavar="TIME", help="Only events since then: 14:02, 2026-03-01T14:02, '10m ago'."
 )
-@click.option("--subject", metavar="NAME", help="Only what is about this job, machine or group.")
+@click.option("--subject", metavar="NAME", help="Only events of this job, machine or group.")
 @click.option(
     "--limit",
     metavar="N",
@@ -65,7 +67,9 @@ def _line(one: Mapping[str, Any]) -> EventLine:
 def command(
     config: Config, follow: bool, since: float | None, subject: str | None, limit: int | None, as_json: bool
 ) -> None:
-    """Tell what happened, the oldest first: launches, states of slices, who waits, troubles, orders; each with why.
+    """Print what happened, the oldest first, each event with its reason.
+
+    Events are launches, changes of a machine's state, jobs that start or stop waiting, problems, and orders.
 
     \b
     Examples:
@@ -92,7 +96,7 @@ def command(
 
 
 def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[EventLine]:
-    """The last lines, the oldest first."""
+    """Return the last lines, the oldest first."""
     found: list[EventLine] = []
     for _, together in earlier_events(journal, upto, since=since, subject=subject):
         if limit is not None and len(found) >= limit:
@@ -102,7 +106,7 @@ def _last(journal: Journal, upto: int, since: float | None, subject: str | None,
 
 
 def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[EventLine]:
-    """What is new, for ever."""
+    """Yield new lines without end."""
     while True:
         time.sleep(EVERY)
         upto = journal.last_seq()

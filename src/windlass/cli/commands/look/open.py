@@ -1,4 +1,4 @@
-"""``windlass open``: the dashboard in a browser, without typing a token."""
+"""``windlass open`` opens the dashboard in a browser, without typing a token."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import click
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import stop
+from windlass.cli.connection.remote import cause_of
 from windlass.cli.ui.output import write
 from windlass.config import Config
 
 
-@click.command("open", epilog="Exit status: 0 the link is made, 1 nothing serves there.")
+@click.command("open", epilog="Exit status: 0 the link is made, 1 no server runs there.")
 @configured
 @click.option("--print", "only_print", is_flag=True, help="Print the link instead of opening a browser.")
-@click.option("--url", metavar="URL", envvar="WINDLASS_URL", help="Where it serves, instead of server.listen.")
+@click.option(
+    "--url", metavar="URL", envvar="WINDLASS_URL", help="The address of the server, if it is not server.listen."
+)
 def command(config: Config, only_print: bool, url: str | None) -> None:
     """Open the dashboard through a link that works once, for 60 seconds.
 
@@ -47,11 +50,11 @@ def command(config: Config, only_print: bool, url: str | None) -> None:
 
 
 def _check(base: str) -> None:
-    """A link to a server that does not run would be of no use."""
+    """End the command with a message if no server runs at the address."""
     try:
         with urllib.request.urlopen(f"{base}/healthz", timeout=3):
             return
     except urllib.error.HTTPError:
         return
     except OSError as error:
-        stop(f"nothing serves at {base} ({error}). Start it: windlass run --serve, or windlass serve")
+        stop(f"no server runs at {base} ({cause_of(error)}). Start one: windlass run --serve, or windlass serve")

@@ -1,4 +1,4 @@
-"""``windlass serve``: the dashboard and the API from the journal alone."""
+"""``windlass serve`` serves the dashboard and the API from the journal alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from windlass.journal import JournalError
 @click.command("serve", epilog="Exit status: 0 stopped by Ctrl-C or SIGTERM, 1 it cannot serve.")
 @configured
 @LISTEN
-@click.option("--json", "as_json", is_flag=True, help="The line that says where it serves as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
 def command(config: Config, listen: str | None, as_json: bool) -> None:
     """Serve the dashboard and the API of a cluster from its journal.
 
-    It runs next to a controller, on a standby, or for a cluster that is stopped. Orders go through the journal, as
+    It can run next to a controller, on a standby computer, or for a stopped cluster. Orders go through the journal, as
     those of the command line do. Stop it with Ctrl-C.
 
     \b

@@ -1,4 +1,4 @@
-"""``windlass status``: what the cluster is doing now."""
+"""``windlass status`` shows what the cluster is doing now."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.reasons import Code, plural
 
 MOST: Final = 20
-"""Lines of a table; more is read with ``--all``, or by programs."""
+"""The number of rows in a table; ``--all`` and ``--json`` show all."""
 
 
 def _remotely(remote: Remote, everything: bool, as_json: bool) -> None:
@@ -42,7 +42,7 @@ def _remotely(remote: Remote, everything: bool, as_json: bool) -> None:
 def command(config: Config, everything: bool, as_json: bool) -> None:
     """Show what the cluster is doing now: machines, jobs, what waits and why, problems, cost.
 
-    It is read from the journal. When no controller runs, it shows what was known last, and since when.
+    It is read from the journal. If no controller runs, it shows the last known state and its age.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ Document = Mapping[str, Any]
 
 
 def page(status: Document, most: int | None) -> Iterator[RenderableType]:
-    """A status document for people: ``most`` rows of each table, or all."""
+    """Render a status document with at most ``most`` rows in each table."""
     yield Text(first_sentence(status), style="bold")
     yield _header(status)
     if status["troubles"]:
@@ -89,12 +89,13 @@ def page(status: Document, most: int | None) -> Iterator[RenderableType]:
 
 
 def first_sentence(status: Document) -> str:
-    """Machines, cost, progress and waiting in one sentence; when no controller runs, as of when that was true."""
+    """Summarise machines, cost, progress and waiting tasks in one sentence, with the age if no controller runs."""
     machines, waiting = status["slices"], sum(one["tasks"] for one in status["demands"])
     parts = [
         plural(len(machines), "machine") if machines else "no machines",
-        f"{money(status['hourly_cost']['now'])}/h",
     ]
+    if has_prices(status):
+        parts.append(f"{money(status['hourly_cost']['now'])}/h")
     if jobs := status.get("jobs"):
         open_jobs = [one for one in jobs if one["state"] in ("running", "waiting")]
         counted = open_jobs or jobs
@@ -125,7 +126,7 @@ def _waiting_words(status: Document, waiting: int) -> str:
 
 
 def leader_line(leader: Document, now: float) -> Text:
-    """Which controller leads, or since when none does."""
+    """Tell which controller leads, or since when none does."""
     if leader["alive"]:
         return Text.assemble(("Controller: ", "bold"), str(leader["holder"]))
     gone = "none runs"
@@ -170,7 +171,7 @@ def _groups(status: Document) -> RenderableType:
             str(one["leaving"]),
             "-" if one["max"] is None else str(one["max"]),
             str(one["busy"]),
-            f"{money(one['hourly_cost'])}/h",
+            f"{money(one['hourly_cost'])}/h" if is_priced(one) else "no price",
             "" if "groups" in one else "?" if one["boot_seconds"] is None else span(one["boot_seconds"]),
             _family_text(one) if "groups" in one else availability_text(one, status["as_of"]),
         )
@@ -178,7 +179,7 @@ def _groups(status: Document) -> RenderableType:
 
 
 def group_rows(status: Document) -> Iterator[Document]:
-    """Each family as one row, with the groups of it that have machines, cannot be had, or are frozen; then the rest."""
+    """Return one row per family and its notable groups (with machines, unavailable, or frozen); then other groups."""
     families = {one["name"]: one for one in status.get("families") or ()}
     printed: set[str] = set()
     for one in status["groups"]:
@@ -201,7 +202,7 @@ def _family_text(family: Document) -> Text:
 
 
 def availability_text(one: Document, now: float) -> Text:
-    """Whether one more can be bought now, and if not, why and until when."""
+    """Tell whether one more machine can be bought now, and if not, why and until when."""
     if one["max"] is None:
         return coloured("removed from the settings: what is left is drained", "yellow")
     if one["frozen_by"]:
@@ -268,8 +269,20 @@ def _demands(status: Document, most: int | None) -> Iterator[RenderableType]:
         yield Text(f"and {len(rows) - most} more: windlass status --all", style="dim")
 
 
+def is_priced(one: Document) -> bool:
+    """Whether the cost of a group or a family is known: it has a price, or machines with one."""
+    return "groups" in one or one["price"] is not None or bool(one["hourly_cost"])
+
+
+def has_prices(status: Document) -> bool:
+    """Whether any cost is known."""
+    return bool(status["hourly_cost"]["now"]) or any(is_priced(one) for one in status["groups"])
+
+
 def _cost(status: Document) -> Text:
     cost, bill = status["hourly_cost"], dict(status["bill"])
+    if not has_prices(status):
+        return Text.assemble(("\nCost: ", "bold"), "no group has a price")
     line = Text.assemble(("\nCost: ", "bold"), f"{money(cost['now'])}/h now, {money(cost['planned'])}/h planned")
     total = bill.pop("total")
     if total:
@@ -279,7 +292,7 @@ def _cost(status: Document) -> Text:
 
 
 def _next(status: Document) -> list[str]:
-    """The most useful next commands, at most three."""
+    """Return the most useful next commands, at most three."""
     found, alive, slices = [], status["leader"]["alive"], status["slices"]
     if not alive:
         found.append("windlass doctor")

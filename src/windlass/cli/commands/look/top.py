@@ -1,7 +1,9 @@
-"""``windlass top``: the cluster live in the terminal."""
+"""``windlass top`` shows the cluster live in the terminal."""
 
 from __future__ import annotations
 
+import os
+import re
 import select
 import sys
 import termios
@@ -29,10 +31,10 @@ from windlass.control.report.status import Status, spent_since
 from windlass.control.report.why import Question
 from windlass.core.model.reasons import plural
 
-from .status import group_rows
+from .status import group_rows, has_prices
 
 EVERY: Final = 1.0
-"""Seconds between two looks."""
+"""Seconds between two refreshes."""
 KINDS: Final = {
     "green": {"BUSY", "PLACED"},
     "blue": {"LAUNCHING", "BOOTING", "GANG_FORMING"},
@@ -40,8 +42,10 @@ KINDS: Final = {
     "red": {"LOST", "PREEMPTED", "UNHEALTHY", "LEAKED", "STOCKOUT", "QUOTA", "BACKOFF"},
     "magenta": {"UNKNOWN_INPUT"},
 }
-"""Colours of the dashboard for reason codes."""
+"""The dashboard's colours of reason codes."""
 STATES: Final = {"ready": "green", "cordoned": "yellow", "draining": "yellow", "lost": "red"}
+
+_KEY: Final = re.compile(r"\x1b\[[A-D]|[\s\S]")
 
 Document = Mapping[str, Any]
 
@@ -56,7 +60,7 @@ def _remotely(remote: Remote) -> None:
 def command(config: Config) -> None:
     """Watch the cluster live: groups, machines and jobs, with the words and colours of the dashboard.
 
-    Keys: q ends, j and k choose a row, enter shows why it is as it is.
+    Keys: q ends, j and k choose a row, enter explains it.
     """
     with opened(config) as journal:
 
@@ -80,27 +84,30 @@ def _watch(status: Callable[[], Document], why: Callable[[str], Document]) -> No
         stop("windlass top needs a terminal; elsewhere: windlass status, or windlass events --follow")
     chosen, answer = 0, None
     with _keys(), Live(console=Console(), screen=True, auto_refresh=False) as live:
+        document, read_at = status(), time.monotonic()
         while True:
-            document = status()
             names = [*(one["id"] for one in document["demands"]), *(one["id"] for one in document["slices"])]
             chosen = max(0, min(chosen, len(names) - 1))
             live.update(page(document, names[chosen] if names else None, answer, live.console.size), refresh=True)
-            match _pressed(EVERY):
-                case "q":
-                    return
-                case "j":
-                    chosen, answer = chosen + 1, None
-                case "k":
-                    chosen, answer = chosen - 1, None
-                case "\n" | "\r" if names:
-                    answer = why(names[max(0, min(chosen, len(names) - 1))])
-                case "\x1b":
-                    answer = None
+            for key in _pressed(max(0.0, read_at + EVERY - time.monotonic())):
+                match key:
+                    case "q":
+                        return
+                    case "j" | "\x1b[B":
+                        chosen, answer = min(chosen + 1, len(names) - 1), None
+                    case "k" | "\x1b[A":
+                        chosen, answer = max(chosen - 1, 0), None
+                    case "\n" | "\r" if names:
+                        answer = why(names[chosen])
+                    case "\x1b":
+                        answer = None
+            if time.monotonic() - read_at >= EVERY:
+                document, read_at = status(), time.monotonic()
 
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """The terminal gives every key at once, and is put back as it was."""
+    """Makes the terminal pass on every key at once, and restores it at the end."""
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin.fileno())
@@ -111,15 +118,16 @@ def _keys() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _pressed(seconds: float) -> str:
+def _pressed(seconds: float) -> list[str]:
+    """Waits for keys and returns all that were pressed; an arrow key is one of them."""
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return sys.stdin.read(1) if ready else ""
+    return _KEY.findall(os.read(sys.stdin.fileno(), 1024).decode(errors="replace")) if ready else []
 
 
 def page(status: Document, chosen: str | None, answer: Document | None, size: tuple[int, int]) -> RenderableType:
-    """The screen: a headline, groups, what waits, machines, and why the chosen row is as it is.
+    """Render the screen: a headline, groups, waiting jobs, machines, and the explanation of the chosen row.
 
-    ``size`` is its width and height. Rows that do not fit are left out, but never the chosen one.
+    ``size`` is its width and height. Rows that do not fit are left out, except the chosen one.
     """
     width, height = size
     head, answers = Text(status["headline"], style="bold"), [] if answer is None else list(_why(answer))
@@ -144,7 +152,7 @@ def page(status: Document, chosen: str | None, answer: Document | None, size: tu
 
 
 def _shares(lines: int, rows: tuple[int, ...]) -> list[int]:
-    """Rows of each table that are shown in so many lines; a table takes two lines more, for its head and the gap."""
+    """Share ``lines`` among the tables. Each table needs two more lines, for its head and the gap."""
     free, shares = lines - 2 * sum(count > 0 for count in rows), [min(1, count) for count in rows]
     free -= sum(shares)
     while free > 0 and shares != list(rows):
@@ -155,15 +163,15 @@ def _shares(lines: int, rows: tuple[int, ...]) -> list[int]:
 
 
 def _window(rows: Sequence[Document], chosen: str | None, most: int) -> Sequence[Document]:
-    """So many rows, with the chosen one among them."""
+    """Return ``most`` rows that include the chosen one."""
     place = next((index for index, one in enumerate(rows) if one["id"] == chosen), 0)
     first = max(0, min(place - most // 2, len(rows) - most))
     return rows[first : first + most]
 
 
 def _table(*columns: str) -> Table:
-    """A table whose rows are one line each: what does not fit is cut."""
-    table = headed(*columns)
+    """Make a table with one line per row; longer texts are cut."""
+    table = headed(*columns, cut=True)
     table.expand, last = True, table.columns[-1]
     last.no_wrap, last.overflow, last.ratio = True, "ellipsis", 1
     return table
@@ -209,7 +217,8 @@ def _figures(status: Document) -> str:
     summary, ceiling = status["summary"], status["summary"]["ceiling"]
     limit = "" if ceiling is None else f" of {money(ceiling)}/h"
     counts = f"{summary['slices']} machines: {summary['busy']} busy, {summary['idle']} idle, {summary['coming']} coming"
-    return f"{summary['waiting_tasks']} tasks wait · {counts} · {money(status['hourly_cost']['now'])}/h{limit}"
+    cost = f" · {money(status['hourly_cost']['now'])}/h{limit}" if has_prices(status) else ""
+    return f"{summary['waiting_tasks']} tasks wait · {counts}{cost}"
 
 
 def _why(answer: Document) -> Iterator[Text]:

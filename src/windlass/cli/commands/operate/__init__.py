@@ -1,1 +1,1 @@
-"""Commands for operators: orders to a controller, tokens, configuration, preparation of machines."""
+"""Commands for operators: orders to a controller, tokens, configuration, bootstrap of machines."""

@@ -1,4 +1,4 @@
-"""``windlass bootstrap print``: the script that prepares a machine for an image."""
+"""``windlass bootstrap print`` prints the script that prepares a machine for an image."""
 
 from __future__ import annotations
 
@@ -15,17 +15,32 @@ from windlass.config import Config
 
 @click.group("bootstrap")
 def command() -> None:
-    """See how machines elsewhere are prepared."""
+    """Show how remote machines are prepared."""
 
 
-@command.command("print")
-@click.option("--python", default=None, help="A minor version, or the full path of a Python on the machine.")
-@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="May be given again.")
-@click.option("--apt", multiple=True, metavar="PACKAGE", help="May be given again.")
-@click.option("--include", "includes", multiple=True, metavar="PATH", help="May be given again.")
-@click.option("--setup", multiple=True, metavar="COMMAND", help="May be given again.")
-@click.option("--needs", multiple=True, metavar="REQUIREMENT", help="What the program itself needs.")
-@click.option("--group", default="", metavar="NAME", help="The image of this group of the configuration.")
+@command.command("print", epilog="Exit status: 0 printed, 1 the image is wrong.")
+@click.option(
+    "--python",
+    default=None,
+    metavar="VERSION|PATH",
+    help="A minor version, or the full path of a Python on the machine.",
+)
+@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package, as pip takes it. May be given again.")
+@click.option("--apt", multiple=True, metavar="PACKAGE", help="A system package. May be given again.")
+@click.option(
+    "--include",
+    "includes",
+    multiple=True,
+    metavar="PATH",
+    help="A file or directory that programs can import. May be given again.",
+)
+@click.option("--setup", multiple=True, metavar="COMMAND", help="A shell command that runs last. May be given again.")
+@click.option(
+    "--needs", multiple=True, metavar="REQUIREMENT", help="A package that the program itself needs. May be given again."
+)
+@click.option(
+    "--group", default="", metavar="NAME", help="Print the script for the image of this group of the configuration."
+)
 @CONFIG_OPTION
 def print_(
     python: str | None,
@@ -41,6 +56,11 @@ def print_(
 
     It holds no secrets: variables and the package index go into its environment. A machine that has run it skips it the
     next time, by the hash in its second line.
+
+    \b
+    Examples:
+      windlass bootstrap print --pip numpy --setup 'ulimit -n 65536'
+      windlass bootstrap print --group gpu
     """
     from windlass.providers.protocol import InvalidRequest
     from windlass.providers.remote.image import ImageSpec
@@ -57,7 +77,7 @@ def print_(
 
 
 def _image_of(config: Config, name: str) -> Mapping[str, Any]:
-    """The image of a group, or of all offers of a group: its own, or that of its provider."""
+    """Return the image of a group or family: its own, else that of its provider."""
     sold = [one for one in config.settings.groups if name in (one.group.name, one.group.family)]
     if not sold:
         families = [one.name for one in config.settings.cluster.families]

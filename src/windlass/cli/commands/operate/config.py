@@ -1,4 +1,4 @@
-"""``windlass config``: check a configuration, list every setting, import one from Ray or Iris."""
+"""``windlass config`` checks a configuration, lists every setting, and imports files of Ray and Iris."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from windlass.config.warnings import config_warnings
 from windlass.core.model.quantities import format_money, format_needs
 from windlass.core.model.reasons import plural
 from windlass.core.model.snapshot import Group
+from windlass.scenario.durations import format_duration
 
 MOST_GROUPS = 20
-"""Groups that are shown; the summary fits on a screen."""
+"""The number of groups in the summary, so that it fits on a screen."""
 
 WIDTH = 100
 
@@ -29,10 +30,10 @@ def command() -> None:
     """Check, explain or import a configuration."""
 
 
-@command.command("check", epilog="Exit status: 0 it is right, 1 it is wrong.")
+@command.command("check", epilog="Exit status: 0 no mistakes, 1 there are mistakes.")
 @click.argument("file", metavar="FILE")
 def check(file: str) -> None:
-    """Read the configuration in FILE and say what it would do.
+    """Check the configuration in FILE and summarise it.
 
     FILE is YAML or JSON, and - is standard input. No path in it is opened. Every mistake is reported at once, each
     with its path.
@@ -47,9 +48,9 @@ def check(file: str) -> None:
     warn(config_warnings(config))
 
 
-@command.command("schema")
+@command.command("schema", epilog="Exit status: 0 printed.")
 def schema() -> None:
-    """Print a JSON Schema of the configuration, with which editors complete and check the file.
+    """Print a JSON Schema of the configuration, for editors that complete and check the file.
 
     \b
     Example:
@@ -62,10 +63,16 @@ def schema() -> None:
     write(json.dumps(config_schema(), indent=2) + "\n")
 
 
-@command.command("reference")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON, for programs.")
+@command.command("reference", epilog="Exit status: 0 printed.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, for programs: windlass.config-reference/v1.")
 def reference(as_json: bool) -> None:
-    """List every setting with its default and its meaning."""
+    """List every setting with its default and its meaning.
+
+    \b
+    Examples:
+      windlass config reference | less
+      windlass config reference --json | jq -r '.settings[].path'
+    """
     from windlass.config.reference import pages, settings
 
     if as_json:
@@ -87,7 +94,10 @@ def reference(as_json: bool) -> None:
 @command.command("import", epilog="Exit status: 0 written to standard output, 1 the file is wrong.")
 @click.argument("file", metavar="FILE")
 @click.option(
-    "--from", "kind", type=click.Choice(["ray", "kuberay", "iris"]), help="Format of FILE.  [default: by keys]"
+    "--from",
+    "kind",
+    type=click.Choice(["ray", "kuberay", "iris"]),
+    help="The format of FILE.  [default: recognised by its keys]",
 )
 def import_(file: str, kind: str | None) -> None:
     """Turn a Ray cluster file, a RayCluster or an Iris file with scale_groups into a configuration on standard output.
@@ -167,7 +177,7 @@ def _least(config: Config, launch: Mapping[str, int], cost: int) -> str:
 
 
 def _cost(cost: int, unpriced: int, of: int) -> str:
-    """Dollars per hour, and for how many groups they are not known."""
+    """Format dollars per hour, and the number of groups without a price."""
     if unpriced == of:
         return "cost unknown, no group has a price"
     return f"{format_money(cost)}/h" + f", and {plural(unpriced, 'group')} without a price" * bool(unpriced)
@@ -186,7 +196,7 @@ def _most(config: Config) -> str:
 
 
 def _counts_at_most(config: Config, worth: Callable[[Group], int]) -> Iterator[int]:
-    """The most that machines of each group can come to, with families at their max, the most worth first."""
+    """Return the largest number of machines of each group, with families at their max, the most expensive first."""
     left = {family.name: family.max for family in config.settings.cluster.families}
     for group in sorted((one.group for one in config.settings.groups), key=worth, reverse=True):
         count = min(group.max, left.get(group.family, group.max))
@@ -204,7 +214,7 @@ def _families(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(machines: int, hosts: int) -> str:
-    """How many hosts these machines have, where a machine has several."""
+    """Format the number of hosts, if a machine has several."""
     return "" if hosts == machines else f", {plural(hosts, 'host')}"
 
 
@@ -220,7 +230,7 @@ def _ceilings(config: Config) -> str:
 
 
 def _settings_text(settings: Mapping[str, object]) -> str:
-    """The settings that have a value, as ``scheduler tcp://..., tls.cert cert.pem``."""
+    """Format the settings that have a value, as ``scheduler tcp://..., tls.cert cert.pem``."""
     inner = {
         f"{key}.{name}": one
         for key, part in settings.items()
@@ -228,12 +238,17 @@ def _settings_text(settings: Mapping[str, object]) -> str:
         for name, one in part.items()
     }
     plain = {key: value for key, value in settings.items() if not isinstance(value, Mapping)}
-    text = ", ".join(f"{key} {value}" for key, value in {**plain, **inner}.items() if value is not None)
+    text = ", ".join(f"{key} {_value_text(value)}" for key, value in {**plain, **inner}.items() if value is not None)
     return f" ({text})" if text else ""
 
 
+def _value_text(value: object) -> str:
+    """Format a value: a duration, which is read as a float, as in the file."""
+    return format_duration(value) if isinstance(value, float) else str(value)
+
+
 def _without_password(location: str) -> str:
-    """A URL may hold a password, and a summary ends up in logs."""
+    """Return a URL without its password, because a summary may end up in logs."""
     if "://" not in location:
         return location
     try:
@@ -248,14 +263,14 @@ def _without_password(location: str) -> str:
 def _notes(config: Config, bought: int) -> Iterator[str]:
     wanted = sum(max(one.group.min, one.group.spare) for one in config.settings.groups)
     if bought < wanted:
-        yield f"note: min and spare ask for {plural(wanted, 'machine')}; the limits let {bought} be bought at first"
+        yield f"note: min and spare ask for {plural(wanted, 'machine')}; the limits allow {bought} at first"
     for one in config.settings.groups:
         if not one.group.resources:
             yield f"note: groups.{one.group.name}.resources is empty: nothing fits there"
     used = {one.provider for one in config.settings.groups}
     for name in config.providers:
         if name not in used:
-            yield f"note: providers.{name} sells no group"
+            yield f"note: providers.{name} has no group"
     file = config.workload.settings.get("demands")
     if isinstance(file, str) and not Path(file).is_file():
-        yield f"note: workload.demands is not there yet: {file}"
+        yield f"note: workload.demands does not exist yet: {file}"

@@ -1,4 +1,4 @@
-"""``windlass drain``: empty a machine and give it back, without ending what runs there."""
+"""``windlass drain`` empties a machine and releases it, without ending running work."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from windlass.cli.connection.send_order import (
     print_outcome,
 )
 from windlass.config import Config
-from windlass.control.record.controller_state import ControllerState
+from windlass.control.reconcile.operator_orders import What
 from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import ENDING
-from windlass.core.model.reasons import Code, plural
+from windlass.core.model.reasons import Code
 
 
 def _remotely(remote: Remote, slice_id: str, undo: bool, as_json: bool) -> None:
-    outcome = ordered_remotely(remote, "undrain" if undo else "drain", slice_id)
+    outcome = ordered_remotely(remote, "undrain" if undo else "drain", [slice_id])
     print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo))
 
 
-@click.command("drain", epilog="Exit status: 0 it is drained, or will be; 1 there is no such machine.")
+@click.command("drain", epilog="Exit status: 0 the machine is drained, or will be; 1 there is no such machine.")
 @reachable(_remotely)
 @configured
 @click.argument("slice_id", metavar="MACHINE")
-@click.option("--undo", is_flag=True, help="Take the order back, as long as the machine is not being ended.")
-@click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
+@click.option("--undo", is_flag=True, help="Withdraw the order, if the machine is not being ended yet.")
+@click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
-    """Place nothing new on MACHINE, wait for what runs there, and give it back.
+    """Place no new work on MACHINE, wait for its running work, and release it.
 
     Windlass waits for running work without a time limit. A machine that its group needs for its min is replaced.
 
@@ -57,13 +57,8 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
                 stop(f"{slice_id} is {life.last.state} already; for the reason: windlass why {slice_id}")
             stop(unknown_name(slice_id, "machine", controller_state.fleet.slices))
         said = _undone_already(record) if undo else _drained_already(record)
-        if said is not None:
-            outcome = nothing_to_do("undrain" if undo else "drain", slice_id, said)
-        elif undo:
-            outcome = ordered(journal, "undrain", [slice_id], lambda after: _kept(after, slice_id), _stays(slice_id))
-        else:
-            wish = f"{slice_id} will be drained"
-            outcome = ordered(journal, "drain", [slice_id], lambda after: _goes(after, slice_id), wish)
+        what: What = "undrain" if undo else "drain"
+        outcome = ordered(journal, what, [slice_id]) if said is None else nothing_to_do(what, slice_id, said)
     print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo))
 
 
@@ -72,10 +67,6 @@ def _steps(outcome: OrderOutcome, slice_id: str, undo: bool) -> list[str]:
     if not undo and outcome.heard is not None:
         found.append(f"windlass drain --undo {slice_id}")
     return [*found, f"windlass events --follow --subject {slice_id}"]
-
-
-def _stays(slice_id: str) -> str:
-    return f"the order to drain {slice_id} will be taken back"
 
 
 def _drained_already(record: SliceRecord) -> str | None:
@@ -90,25 +81,9 @@ def _undone_already(record: SliceRecord) -> str | None:
     if record.state in ENDING:
         return f"it is too late: {record.id} is {record.state}"
     if record.final:
-        return f"it cannot be taken back: the workload's drain of {record.id} is final, and ends it when it is empty"
+        return f"it cannot be withdrawn: the workload's drain of {record.id} is final, and ends it when it is empty"
     if record.leaving is None:
         return f"there is no order to drain {record.id}; it is {record.state}"
     if record.leaving.code != Code.MANUAL:
-        return f"{record.id} must go, and not by an order: {record.leaving.why}"
+        return f"{record.id} must go for another reason than an order: {record.leaving.why}"
     return None
-
-
-def _goes(controller_state: ControllerState, slice_id: str) -> str:
-    record = controller_state.fleet.slices.get(slice_id)
-    if record is None or record.state in ENDING:
-        return f"{slice_id} was empty, and is {'gone' if record is None else record.state}"
-    tasks = sum(node.tasks for node in record.nodes)
-    waits = f"{plural(tasks, 'task')} running there, waited for without a limit" if tasks else "nothing runs there"
-    return f"{slice_id} takes no new work ({record.state}); {waits}"
-
-
-def _kept(controller_state: ControllerState, slice_id: str) -> str:
-    record = controller_state.fleet.slices.get(slice_id)
-    if record is None or record.state in ENDING:
-        return f"it was too late: {slice_id} is {'gone' if record is None else record.state}"
-    return f"{slice_id} stays; it is {record.state}"

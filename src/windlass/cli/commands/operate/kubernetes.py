@@ -1,4 +1,4 @@
-"""``windlass kubernetes``: what is installed in a Kubernetes cluster."""
+"""``windlass kubernetes`` prints the objects to install in a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ def command() -> None:
     """Set up a Kubernetes cluster for Windlass."""
 
 
-@command.command("install")
+@command.command("install", epilog="Exit status: 0 printed.")
 @click.option("--print", "printed", is_flag=True, help="Print the YAML. Nothing is changed in any cluster.")
-@click.option("--namespace", default=NAMESPACE, show_default=True, help="Where the controller runs.")
-@click.option("--image", help="The controller's container image.  [default: windlass:VERSION]")
+@click.option(
+    "--namespace", default=NAMESPACE, metavar="NAME", show_default=True, help="The namespace of the controller."
+)
+@click.option("--image", metavar="IMAGE", help="The controller's container image.  [default: windlass:VERSION]")
 @click.option("--crds-only", is_flag=True, help="Only the definitions of NodeProvisioner and NodeClaim.")
 @click.option(
-    "--shadow", is_flag=True, help="A controller that looks and plans, with a role that cannot change anything."
+    "--shadow", is_flag=True, help="A controller that observes and plans, with a role that cannot change anything."
 )
 def install(printed: bool, namespace: str, image: str | None, crds_only: bool, shadow: bool) -> None:
-    """Print what a cluster needs: definitions, namespace, service account, roles and deployment.
+    """Print the objects that a cluster needs: definitions, namespace, service account, roles and deployment.
 
     \b
     Example:

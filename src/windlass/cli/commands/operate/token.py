@@ -1,4 +1,4 @@
-"""``windlass token``: tokens of people and programs that may see the cluster, or change it."""
+"""``windlass token`` manages the tokens of people and programs that may see the cluster, or change it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def command() -> None:
     """
 
 
-@command.command("create", epilog="Exit status: 0 it is made, 1 the name is taken or the file cannot be written.")
+@command.command(
+    "create", epilog="Exit status: 0 the token is made, 1 the name is taken or the file cannot be written."
+)
 @configured
 @click.option("--role", type=click.Choice(["viewer", "operator"]), required=True, help="What its owner may do.")
-@click.option("--name", metavar="NAME", required=True, help="Whose it is: orders are recorded under it.")
+@click.option("--name", metavar="NAME", required=True, help="The name of its owner; orders are recorded under it.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs: windlass.token/v1.")
 def create(config: Config, role: Literal["viewer", "operator"], name: str, as_json: bool) -> None:
     """Make a token and print it; it is shown once.
@@ -44,7 +46,7 @@ def create(config: Config, role: Literal["viewer", "operator"], name: str, as_js
     write(json.dumps(document, indent=2) + "\n" if as_json else f"{made.secret}\n")
 
 
-@command.command("list", epilog="Exit status: 0, or 1 the file cannot be read.")
+@command.command("list", epilog="Exit status: 0 listed, 1 the file cannot be read.")
 @configured
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs: windlass.tokens/v1.")
 def list_tokens(config: Config, as_json: bool) -> None:
@@ -63,7 +65,7 @@ def list_tokens(config: Config, as_json: bool) -> None:
     write("".join(f"{one.name:<{width}}  {one.role}\n" for one in found) or "there are no tokens\n")
 
 
-@command.command("revoke", epilog="Exit status: 0 it is revoked, 1 there is none of this name.")
+@command.command("revoke", epilog="Exit status: 0 the token is revoked, 1 there is no token of this name.")
 @configured
 @click.argument("name", metavar="NAME")
 def revoke(config: Config, name: str) -> None:

@@ -1,1 +1,1 @@
-"""Commands that start and end a cluster."""
+"""Commands that start a cluster and end it."""

@@ -1,4 +1,4 @@
-"""``windlass down``: drain every machine of a cluster, end it, and check that nothing is left."""
+"""``windlass down`` drains every machine of a cluster, ends it, and checks that none is left."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from .run import clock_name, steady
 
 SCHEMA = "windlass.down/v1"
 EVERY = 0.2
-"""Seconds between two looks at what is left."""
+"""Seconds between two checks of the remaining machines."""
 
 
-@click.command("down", epilog="Exit status: 0 nothing is left, 1 something is, or it is not known, 130 interrupted.")
+@click.command("down", epilog="Exit status: 0 no machine is left, 1 one is left or it is not known, 130 interrupted.")
 @configured
-@click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
+@click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, as_json: bool) -> None:
-    """Drain and end every machine of the cluster, and say that nothing is left.
+    """Drain and end every machine of the cluster, and check that none is left.
 
     Nothing is bought after it starts. It waits for running work without a time limit; to end work
     at once, windlass cancel its jobs. What waits in the queue stays there. A controller that runs does the work and
@@ -84,9 +84,9 @@ def _has_died(holder: str | None) -> bool:
 class _Outcome:
     nothing_left: bool
     machines: int
-    """How many machines there were at the beginning."""
+    """The number of machines at the start."""
     left: dict[str, list[str] | None]
-    """By provider: the slices that it still lists; None: it could not be asked."""
+    """By provider: the slices that it still lists; None if it did not answer."""
     controller: bool
     text: str
     steps: tuple[str, ...]
@@ -103,7 +103,7 @@ class _Outcome:
 
 
 class _Down:
-    """Freezes every group, orders every slice to drain, and follows until none is left."""
+    """Freezes every group, drains every slice, and waits until none is left."""
 
     def __init__(self, config: Config, journal: Journal, *, quiet: bool) -> None:
         self._config, self._journal, self._quiet = config, journal, quiet
@@ -114,24 +114,24 @@ class _Down:
         self.finished = False
 
     def run(self) -> None:
-        """Until nothing is left by the journal."""
+        """Wait until the journal has no machine left."""
         self._order("freeze", EVERY_GROUP)
         while (leader := leader_of(self._journal, time.time())).alive and not _has_died(leader.holder):
             if not self._printed:
-                self._print("a controller runs, and empties the machines now")
+                self._print("a controller runs and drains the machines now")
             if self._step(read_state(self._journal)):
                 self.finished = True
                 return
             time.sleep(EVERY)
         try:
-            # Under the name of a controller that has died its lease can be had at once.
+            # With the name of a dead controller its lease can be taken over at once.
             asyncio.run(self._serve(leader.holder if leader.alive else None))
         except ConfigError as error:
             raise click.ClickException("\n".join(error.mistakes)) from None
         self.finished = True
 
     async def _serve(self, holder: str | None) -> None:
-        """Run a controller until nothing is left. ``holder``: the name under which it asks for the lease."""
+        """Run a controller until no machine is left. ``holder`` is the name for the lease."""
         components = build_components(self._config)
         own = f"{self._config.leader.holder}-down-{os.getpid()}"
         leader = replace(self._config.leader, holder=holder or own)
@@ -164,11 +164,11 @@ class _Down:
             await components.close()
         if stopped.is_set():
             raise KeyboardInterrupt
-        if not self._was_frozen:  # the next controller buys again what is needed then
+        if not self._was_frozen:  # the next controller may buy again
             self._order("resume", EVERY_GROUP)
 
     def _step(self, controller_state: ControllerState) -> bool:
-        """Order what is not ordered yet, and report the progress; whether nothing is left."""
+        """Order new machines to drain, print the progress, and return whether no machine is left."""
         left = [one for one in controller_state.fleet.slices.values() if one.state not in ENDED]
         for record in left:
             if record.id not in self._ordered:
@@ -189,14 +189,14 @@ class _Down:
         self._printed = text
 
     def outcome(self) -> _Outcome:
-        """What the providers list now."""
+        """Return the machines that the providers list now."""
         alive = leader_of(self._journal, time.time()).alive
         count = len(self._ordered)
         if not self.finished:
-            text = "interrupted: machines go on draining as soon as a controller runs; nothing new is bought"
+            text = "interrupted: machines keep draining when a controller runs; no machine is bought"
             return _Outcome(False, count, {}, alive, text, ("windlass status", "windlass down", "windlass resume"))
         sight = seen(self._config)
-        left = {name: None if many is None else sorted(many) for name, many in sight.look.instances.items()}
+        left = {name: None if many is None else sorted(many) for name, many in sight.observation.instances.items()}
         unknown = [name for name, many in left.items() if many is None]
         still = [one for many in left.values() if many for one in many]
         if unknown:
@@ -214,7 +214,7 @@ class _Down:
                 count,
                 left,
                 alive,
-                f"{text}. The controller runs on and buys nothing until it is resumed",
+                f"{text}. The controller keeps running, and buys nothing until windlass resume",
                 ("windlass resume", "windlass status"),
             )
         return _Outcome(True, count, left, alive, text, ("windlass run", "windlass jobs"))

@@ -1,4 +1,4 @@
-"""``windlass init``: write a first configuration file with comments."""
+"""``windlass init`` writes a first configuration file with comments."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ workload: {{type: queue}}         # whose work it is: commands of `windlass subm
 """
 
 
-@click.command("init", epilog="Exit status: 0 the file is written, 1 it is not.")
+@click.command("init", epilog="Exit status: 0 the file is written, 1 it cannot be written.")
 @click.argument("file", metavar="[FILE]", default=DEFAULT, type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(file: str, force: bool) -> None:
     """Write a first configuration with comments to FILE (windlass.yaml).
 

@@ -1,4 +1,4 @@
-"""``windlass compare``: one trace under several policies, side by side."""
+"""``windlass compare`` runs one trace under several policies, side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.commands.whatif.simulate.trace import SPOT, mistakes_printed, progress
-from windlass.cli.ui.output import content, write
+from windlass.cli.ui.output import content, write, write_file
 from windlass.config import ConfigError
 from windlass.config.set_option import overridden
 from windlass.core.model.reasons import seconds
@@ -27,9 +27,9 @@ SCHEMA = "windlass.comparison/v1"
 @click.command("compare", epilog="Exit status: 0 compared, 1 a file is wrong.")
 @click.argument("file", metavar="CONFIG")
 @click.option("--trace", "trace_file", required=True, metavar="FILE", help="A trace of jobs, .csv or .csv.gz.")
-@click.option("--policies", "first", metavar="FILE...", help="Policies to lay over CONFIG.")
+@click.option("--policies", "first", metavar="FILE...", help="Policies that override parts of CONFIG.")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many jobs.")
+@click.option("--limit", type=click.IntRange(min=1), help="Run only the first N jobs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same run.")
 @SPOT
 @click.option("--picture", metavar="FILE.html", help="Draw cost against wait.")
@@ -48,8 +48,8 @@ def command(
     """Run a trace on the machines of CONFIG as it is, and once more under each policy: cost and waits side by side.
 
     A policy is a part of a configuration that overrides CONFIG; under groups, * means every group. The last
-    row is a bound that no policy can undercut: each job alone on its share of the cheapest machine, for its time.
-    Every policy looks at the same interval, that of CONFIG.
+    row is a bound that no policy can undercut: each job pays only for its share of the cheapest machine while it runs.
+    Every policy plans at the interval of CONFIG.
 
     \b
     Example:
@@ -75,14 +75,16 @@ def command(
     for name, config in configs.items():
         settings = config.settings
         if settings.policy.evaluation_interval != interval:
-            click.echo(f"{name}: its evaluation_interval is not used: every policy looks as often as {file}", err=True)
+            click.echo(
+                f"{name}: its evaluation_interval is not used: every policy plans at the interval of {file}", err=True
+            )
             settings = replace(settings, policy=replace(settings.policy, evaluation_interval=interval))
-        with progress(enabled=not as_json) as came_to, mistakes_printed():
-            found[name] = run_trace(settings, trace, seed=seed, recordings=recordings, came_to=came_to)[1]
+        with progress(enabled=not as_json) as on_progress, mistakes_printed():
+            found[name] = run_trace(settings, trace, seed=seed, recordings=recordings, on_progress=on_progress)[1]
     bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
     if picture:
         points = [Point(name, one.dollars, one.wait_p95, name == "as configured") for name, one in found.items()]
-        Path(picture).write_text(page(f"{trace_file} on {file}", [], [frontier(points)]), encoding="utf-8")
+        write_file(picture, page(f"{trace_file} on {file}", [], [frontier(points)]))
     if as_json:
         rows = {name: one.to_dict() for name, one in found.items()}
         write(json.dumps({"schema": SCHEMA, "policies": rows, "bound": bound}, indent=2) + "\n")

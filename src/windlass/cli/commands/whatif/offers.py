@@ -1,8 +1,10 @@
-"""``windlass offers``: the machines that fit what is wanted, cheapest first."""
+"""``windlass offers`` lists the machines that fit, cheapest first."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,16 +14,33 @@ from windlass.cli.connection.config_option import DEFAULT
 from windlass.cli.connection.offer_beliefs import OfferBelief, beliefs_of, configured_offers, offers_of
 from windlass.cli.ui.output import write
 from windlass.config import Config
-from windlass.offers import BadCatalogue, MachineOffer, Wanted, read_catalogue, select
+from windlass.offers import BadCatalogue, MachineOffer, Wanted, in_region, is_model, read_catalogue, select
 from windlass.offers.catalogue import PROVIDERS
 
 NOTHING: Final = OfferBelief("")
-"""Of an offer that no journal knows."""
+"""The availability of an offer that the journal does not know."""
 
 
-@click.command("offers", epilog="Exit status: 0 there are offers, 1 there is none or the catalogue is wrong.")
-@click.option("--accelerator", default="", metavar="MODEL", help="Such as A100; A100-80GB is an A100 too.")
-@click.option("--count", default=1.0, show_default=True, help="Accelerators that each node has at least.")
+def amount(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse a number that is negative or not finite."""
+    if value is not None and not 0 <= value < 1e12:
+        raise click.BadParameter(f"{value:g} is not a number of at least 0")
+    return value
+
+
+@click.command("offers", epilog="Exit status: 0 there are offers, 1 there are none or the catalogue is wrong.")
+@click.option(
+    "--accelerator", default="", metavar="MODEL", help="The model, such as A100; A100-80GB counts as an A100."
+)
+@click.option(
+    "--count",
+    type=float,
+    callback=amount,
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="The least number of accelerators of each host.",
+)
 @click.option(
     "--market",
     type=click.Choice(["spot", "on-demand", "spot-first", "any"]),
@@ -29,7 +48,9 @@ NOTHING: Final = OfferBelief("")
     show_default=True,
     help="spot-first: spot offers before all others.",
 )
-@click.option("--max-price", type=float, metavar="DOLLARS", help="The most that one machine may cost in an hour.")
+@click.option(
+    "--max-price", type=float, callback=amount, metavar="DOLLARS", help="The highest price of one machine per hour."
+)
 @click.option(
     "--provider",
     "providers",
@@ -37,7 +58,7 @@ NOTHING: Final = OfferBelief("")
     metavar="NAME",
     help=f"A catalogue ({', '.join(PROVIDERS)}), or a provider of the configuration. May be given again.",
 )
-@click.option("--group", default="", metavar="NAME", help="The offers of this group of the configuration.")
+@click.option("--group", default="", metavar="NAME", help="List the offers of this group of the configuration.")
 @click.option(
     "-c",
     "--config",
@@ -45,13 +66,20 @@ NOTHING: Final = OfferBelief("")
     metavar="FILE",
     default=None,
     envvar="WINDLASS_CONFIG",
-    help=f"Whose prices and journal are used; {DEFAULT} if there is one.",
+    help=f"The configuration with prices and journal; {DEFAULT} if it exists.",
 )
-@click.option("--region", default="", help="Only machines of this region.")
-@click.option("--cpus", default=0, help="CPUs that each node has at least.")
-@click.option("--memory", default=0.0, metavar="GIB", help="Memory that each node has at least.")
-@click.option("--multi-host", is_flag=True, help="Slices of several hosts too.")
-@click.option("--refresh", is_flag=True, help="Ask AWS for today's spot prices and keep them.")
+@click.option(
+    "--region",
+    default="",
+    metavar="REGION",
+    help="Only machines of this region; with --refresh, the region whose prices are read.",
+)
+@click.option(
+    "--cpus", type=click.IntRange(min=0), metavar="N", default=0, help="The least number of CPUs of each host."
+)
+@click.option("--memory", type=float, callback=amount, default=0, metavar="GIB", help="The least memory of each host.")
+@click.option("--multi-host", is_flag=True, help="Also list machines of several hosts.")
+@click.option("--refresh", is_flag=True, help="Read today's prices from AWS and store them.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
 def command(
     accelerator: str,
@@ -72,7 +100,7 @@ def command(
 
     Prices are from the catalogue that comes with Windlass, or from the last refresh; each has its date. Where there is
     a configuration, its prices hold, and what its journal knows of each offer is shown: when one started last and how
-    long it took, or why none can be had now. CHOSEN is the first that can be had.
+    long it took, or why none is available now. CHOSEN marks the first available one.
 
     \b
     Examples:
@@ -80,6 +108,10 @@ def command(
       windlass offers --accelerator L4 --provider aws --json
       windlass offers --group gpu
     """
+    if group and (accelerator or max_price is not None or providers or region or cpus or memory or market != "any"):
+        raise click.UsageError(
+            "--group lists the offers of a group: change them in the configuration, or leave --group out"
+        )
     wanted = Wanted(
         accelerator,
         count if accelerator else 0,
@@ -96,11 +128,12 @@ def command(
             from windlass.offers.refresh import RefreshFailed, refreshed
 
             try:
-                click.echo(refreshed(), err=True)
+                for one in [region] if region else _regions(config_file):
+                    click.echo(refreshed(one), err=True)
             except RefreshFailed as error:
                 raise click.ClickException(str(error)) from None
         config = configured_offers(config_file or DEFAULT, given=config_file is not None or bool(group))
-        found = _of_group(config, group) if group and config else select(_sold(config, providers), wanted)
+        found = _of_group(config, group) if group and config else select(_sold(config, providers, region), wanted)
     except BadCatalogue as error:
         raise click.ClickException(str(error)) from None
     beliefs = beliefs_of(config) if config is not None else {}
@@ -109,13 +142,21 @@ def command(
     if as_json:
         write(json.dumps({"offers": [as_data(*row) for row in rows]}, indent=2) + "\n")
     elif found:
-        write(table(rows))
+        text = table(rows)
+        write(_lines(rows) if sys.stdout.isatty() and len(text.partition("\n")[0]) > _width() else text)
     if not found:
         raise click.ClickException(f"no offer fits; {_remedy(wanted)}")
 
 
-def _sold(config: Config | None, names: tuple[str, ...]) -> list[MachineOffer]:
-    """The machines of some catalogues or providers; without names those of the configuration, else all there are."""
+def _regions(config_file: str | None) -> list[str]:
+    """The regions of the AWS providers of the configuration; without any, the packaged one."""
+    config = configured_offers(config_file or DEFAULT, given=config_file is not None)
+    providers = config.providers.values() if config is not None else ()
+    return sorted({str(one.settings["region"]) for one in providers if one.type == "aws"}) or [""]
+
+
+def _sold(config: Config | None, names: tuple[str, ...], region: str) -> list[MachineOffer]:
+    """Return the machines of some catalogues or providers; without names those of the configuration, else all."""
     ours = offers_of(config) if config is not None else {}
     found: list[MachineOffer] = []
     for name in names or tuple(ours) or PROVIDERS:
@@ -123,14 +164,17 @@ def _sold(config: Config | None, names: tuple[str, ...]) -> list[MachineOffer]:
             found += ours[name]
         elif name in PROVIDERS:
             known = {(one.type, one.market): one for offers in ours.values() for one in offers if one.provider == name}
-            found += [known.get((one.type, one.market), one) for one in read_catalogue([name])]
+            found += [known.get((one.type, one.market), one) for one in in_region(read_catalogue([name]), region)]
         else:
-            raise click.BadParameter(f"{name} is none of {', '.join([*PROVIDERS, *ours])}", param_hint="--provider")
+            raise click.BadParameter(
+                f"there is no catalogue or provider {name}; there are {', '.join([*PROVIDERS, *ours])}",
+                param_hint="--provider",
+            )
     return found
 
 
 def _of_group(config: Config, group: str) -> list[MachineOffer]:
-    """The offers of one group of the configuration, in the order of their price."""
+    """Return the offers of a group of the configuration, in the order of their price."""
     ours = offers_of(config)
     sold = [one for one in config.settings.groups if one.group.family == group]
     if not sold:
@@ -146,7 +190,7 @@ def _of_group(config: Config, group: str) -> list[MachineOffer]:
 
 
 def as_data(offer: MachineOffer, belief: OfferBelief, chosen: bool) -> dict[str, Any]:
-    """One offer as JSON has it."""
+    """Return an offer as JSON."""
     each = offer.dollars / offer.accelerators if offer.accelerators else None
     return {
         "type": offer.type,
@@ -169,7 +213,7 @@ def as_data(offer: MachineOffer, belief: OfferBelief, chosen: bool) -> dict[str,
 
 
 def table(offers: list[tuple[MachineOffer, OfferBelief, bool]]) -> str:
-    """The offers as a table for people."""
+    """Render the offers as a table."""
     head = ("TYPE", "PROVIDER", "REGION", "MARKET", "ACCELERATOR", "CPUS", "MEMORY", "$/H", "$/H EACH", "AS OF")
     rows = [(*head, "BELIEVED", ""), *(_row(*one) for one in offers)]
     if not any(belief.text for _, belief, _ in offers):
@@ -184,6 +228,21 @@ def table(offers: list[tuple[MachineOffer, OfferBelief, bool]]) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _lines(offers: list[tuple[MachineOffer, OfferBelief, bool]]) -> str:
+    """Render the offers for a terminal that is too narrow for the table."""
+    from windlass.cli.ui.pages import headed, printed
+
+    found = headed("type", "provider", "market", "accelerator", "cpus>", "memory>", "$/h>", "believed*", "")
+    for one in offers:
+        kind, provider, _, market, accelerator, cpus, memory, price, _, _, belief, chosen = _row(*one)
+        found.add_row(kind, provider, market, accelerator, cpus, memory, price, "" if belief == "-" else belief, chosen)
+    return printed([found])
 
 
 def _row(offer: MachineOffer, belief: OfferBelief, chosen: bool) -> tuple[str, ...]:
@@ -206,8 +265,23 @@ def _row(offer: MachineOffer, belief: OfferBelief, chosen: bool) -> tuple[str, .
 
 
 def _remedy(wanted: Wanted) -> str:
+    offers = read_catalogue()
+    regions = sorted({one.region for one in offers})
+    if wanted.region and wanted.region not in regions:
+        return (
+            f"--region: the catalogue has no prices of {wanted.region}, only of {', '.join(regions)}; read those of an "
+            f"AWS region with windlass offers --refresh --region {wanted.region}, or set prices of the provider"
+        )
+    if wanted.region and wanted.accelerator:
+        sold = [one for one in offers if not wanted.providers or one.provider in wanted.providers]
+        there = sorted({one.region for one in sold if is_model(one.accelerator, wanted.accelerator)})
+        if there and wanted.region not in there:
+            return f"no machine in {wanted.region} has {wanted.accelerator}; machines in {', '.join(there)} have it"
     if wanted.max_price is not None:
         return "raise --max-price, or ask for less"
     if wanted.accelerator:
-        return "windlass offers --json lists every accelerator by the name that it has here"
+        models = sorted({one.accelerator for one in offers if one.accelerator})
+        if not any(is_model(one, wanted.accelerator) for one in models):
+            return f"--accelerator: the catalogue has {', '.join(models)}"
+        return "lower --count, or take --market any"
     return "ask for less"

@@ -1,4 +1,4 @@
-"""``windlass plan``: read one scenario, or look at a live cluster, and print the plan."""
+"""``windlass plan`` reads a scenario, or observes a live cluster, and prints the plan."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from windlass._extras import install_command
 from windlass._gc_pause import uncollected
@@ -24,16 +25,16 @@ from windlass.scenario.warnings import snapshot_warnings
 
 CONFIG = "windlass.yaml"
 KUBERNETES = re.compile(rb"""\s*(---)?\s*(\{\s*["'])?(apiVersion|items|kind|metadata)["']?\s*:""")
-"""How a file of Kubernetes objects begins, in JSON or YAML; no scenario and no configuration begins so."""
+"""The beginning of a file of Kubernetes objects, in JSON or YAML. No scenario or configuration begins like this."""
 ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
-"""Keys that only a configuration has, and a scenario has not."""
+"""Keys that a configuration has and a scenario does not have."""
 
 
 @click.command(
-    "plan", epilog="Exit status: 0 planned, 1 the file is wrong; with --detailed-exitcode: 2 there is something to do."
+    "plan", epilog="Exit status: 0 planned, 1 the file is wrong; with --detailed-exitcode: 2 the plan has changes."
 )
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--live", is_flag=True, help="Look at the cluster of a configuration instead of reading FILE.")
+@click.option("--live", is_flag=True, help="Observe the cluster of a configuration instead of reading FILE.")
 @click.option(
     "-c",
     "--config",
@@ -46,9 +47,13 @@ ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
     help="With --live: the configuration of the cluster.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if there is nothing to do, with 2 if there is.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if the plan has no changes, with 2 if it has.")
 @click.option(
-    "--url", metavar="URL", envvar="WINDLASS_URL", show_envvar=True, help="With --live: ask the server there instead."
+    "--url",
+    metavar="URL",
+    envvar="WINDLASS_URL",
+    show_envvar=True,
+    help="With --live: ask the server at this address instead.",
 )
 @click.option("--token", metavar="TOKEN", envvar="WINDLASS_TOKEN", show_envvar=True, help="The token for --url.")
 def command(
@@ -81,7 +86,11 @@ def command(
       windlass plan --live --url http://127.0.0.1:7878 --token wlv_...
     """
     if live == (file is not None):
-        raise click.UsageError("give FILE (a scenario or a configuration), or --live to look at a running cluster")
+        raise click.UsageError("give FILE (a scenario or a configuration), or --live to plan for a running cluster")
+    given = click.get_current_context().get_parameter_source
+    for name, option in (("url", "--url"), ("config_file", "--config")):
+        if not live and given(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} belongs to --live: windlass plan --live {option} ...")
     if live and url is not None:
         _remotely(url, token, as_json, detailed_exitcode)
         return
@@ -108,7 +117,7 @@ def _print_json(document: Mapping[str, Any]) -> None:
 
 
 def _remotely(url: str, token: str | None, as_json: bool, detailed_exitcode: bool) -> None:
-    """Print the last plan of a remote controller, as ``--live`` prints one of its own."""
+    """Print the last plan of a remote controller."""
     from windlass.cli.connection.remote import remote_of
     from windlass.cli.connection.remote_plan import plan_in, snapshot_in
 
@@ -125,7 +134,7 @@ def _remotely(url: str, token: str | None, as_json: bool, detailed_exitcode: boo
 
 
 def _source(file: str | None, config_file: str) -> str:
-    """The words of the command after ``windlass plan``, to be given again."""
+    """Return the arguments of ``windlass plan`` that repeat this command."""
     if file is not None:
         return file
     return "--live" if config_file == CONFIG else f"--live -c {config_file}"
@@ -158,13 +167,13 @@ def _read(file: str) -> Snapshot:
 
 
 def _saved(file: str, data: bytes) -> Snapshot:
-    """The snapshot of a cluster that kubectl has saved, as of the time at which the file was written."""
+    """Return the snapshot of a cluster that kubectl saved, as of the time of the file."""
     try:
         from windlass.cli.connection.saved_cluster import saved_snapshot
         from windlass.kubernetes_api.saved_objects import NotSavedObjects
     except ModuleNotFoundError:
         click.echo(
-            f"{file}: to read objects of Kubernetes, install them first: {install_command('kubernetes')}", err=True
+            f"{file}: to read Kubernetes objects, install the extra first: {install_command('kubernetes')}", err=True
         )
         sys.exit(1)
     try:
@@ -178,7 +187,7 @@ def _saved(file: str, data: bytes) -> Snapshot:
 
 
 def _live(config_file: str) -> tuple[Snapshot, Plan]:
-    """The snapshot of a live cluster, and the plan for it. A provider that fails is reported; without a workload
+    """Return the snapshot of a live cluster and the plan for it. A provider that fails is reported; without a workload
     nothing is planned."""
     from windlass.cli.connection.config_option import load
     from windlass.cli.connection.observe_once import seen
@@ -195,12 +204,14 @@ def _live(config_file: str) -> tuple[Snapshot, Plan]:
     except JournalError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
-    for name, trouble in sorted(sight.look.troubles.items()):
+    for name, trouble in sorted(sight.observation.troubles.items()):
         more = "" if name == "workload" else "; nothing is released while it is unknown"
-        click.echo(f"{name} is in trouble: {trouble}{more}", err=True)
-    for mistake in sight.look.mistakes:
+        click.echo(f"{name} has a problem: {trouble}{more}", err=True)
+    for mistake in sight.observation.mistakes:
         click.echo(f"left out: {mistake}", err=True)
-    if sight.look.work is None:
-        click.echo("without its workload nothing can be planned; windlass doctor looks at all of it", err=True)
+    if sight.observation.work is None:
+        click.echo(
+            "without an answer of the workload nothing can be planned; windlass doctor checks everything", err=True
+        )
         sys.exit(1)
     return sight.planned()

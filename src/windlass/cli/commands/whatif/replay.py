@@ -1,4 +1,4 @@
-"""``windlass replay``: what was recorded, decided again; or what it would have come to under other settings."""
+"""``windlass replay`` repeats recorded decisions, or estimates what other settings would have cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass import __version__
 from windlass.cli.commands.whatif.simulate.trace import progress
 from windlass.cli.connection.open_journal import stop
 from windlass.cli.ui.instants import read_instant
-from windlass.cli.ui.output import content, write
+from windlass.cli.ui.output import content, write, write_file
 from windlass.config import ConfigError
 from windlass.config.from_journal import changed_settings
 from windlass.control.replay import Replay, ReplayMismatch, Unreadable, replayed
@@ -32,16 +32,16 @@ from windlass.sim.whatif.rerun import modelled
 
 SCHEMA = "windlass.replay/v1"
 SHOWN = 400
-"""Letters of a record that are shown; all of it is in the JSON."""
+"""The number of characters of a record that are shown; the JSON has all."""
 COLUMNS = ("recorded", "model as recorded", "model as changed")
 
 
 @click.command(
     "replay",
-    epilog="Exit status: 0 every decision is the same, or the what-if is shown; 1 one is not, or a file is wrong.",
+    epilog="Exit status: 0 all decisions are equal, or the what-if is shown; 1 one differs, or a file is wrong.",
 )
 @click.argument("address", metavar="JOURNAL")
-@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="What if a setting were other: gpu.max=8.")
+@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a setting, such as gpu.max=8.")
 @click.option(
     "--policy", "policy_file", metavar="FILE", help="A part of a configuration that overrides the recorded one."
 )
@@ -51,7 +51,9 @@ COLUMNS = ("recorded", "model as recorded", "model as changed")
     metavar="TIME",
     help="Only what was recorded from then on: '7d ago', 2026-03-01T14:02 or 14:02.  [default: all of it]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the model: the same seed gives the same run.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="The seed of the model; the same seed gives the same run."
+)
 @click.option(
     "--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time, as recorded and in the model."
 )
@@ -67,7 +69,7 @@ def command(
 ) -> None:
     """Make every decision in JOURNAL again, from what was known then, and check that it is the same, byte for byte.
 
-    With --set or --policy: what would it have come to under other settings? The recorded work runs in a simulated cloud
+    With --set or --policy: what would other settings have cost? The recorded work runs in a simulated cloud
     with the boot times and refusals of the journal, once under the recorded settings, so that you see how good the
     model is, and once under the changed ones. Nothing but the journal is read, and nothing in it is changed.
 
@@ -133,23 +135,23 @@ def _data(address: str, found: Replay, what_if: dict[str, Any] | None) -> dict[s
 
 
 def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
-    """``is_cut``: whether what was asked for goes back further than the journal does."""
+    """Return the report. ``is_cut``: whether --since is before the first record of the journal."""
     if is_cut:
-        yield f"It begins with the state that was saved at record {found.began_at}: what was before is compacted away."
+        yield f"It begins with the checkpoint at record {found.began_at}: earlier records are compacted."
     if found.unmarked:
         yield (
-            f"{_passes(found.unmarked)} cannot be made again: an older version, or a shadow, recorded them without all "
-            "that a pass depends on."
+            f"{_passes(found.unmarked)} cannot be repeated: an older version, or a shadow, recorded them without "
+            "all their inputs."
         )
     if not found.passes or found.since is None or found.until is None:
-        yield f"{address}: there is no pass in it that can be made again; those of this version can."
+        yield f"{address}: it has no pass that can be repeated; only those of newer versions can."
         return
     if found.unmarked:
         yield f"Those from {_when(found.since)} on can."
     span = seconds(round(found.until - found.since))
     summary = f"{address}: {_passes(found.passes)} over {span}, {plural(found.decisions, 'decision')}"
     if found.first is None:
-        yield f"{summary}, all the same"
+        yield f"{summary}, all equal"
         yield ""
         yield f"next: windlass replay {address} --set GROUP.max=N"
         return
@@ -183,7 +185,7 @@ def _when(at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a what-if is about."""
+    """The journal, the time span and the changes of a what-if."""
 
     address: str
     changes: tuple[str, ...]
@@ -196,7 +198,7 @@ class _Asked:
         return changed_settings(settings, changes=self.changes, policy=self.policy, path=self.address)
 
     def changed_then(self) -> Callable[[Settings], Settings]:
-        """For settings of an earlier time, each worked out once: a group that was not there then cannot be changed."""
+        """Apply the changes to earlier settings, once for each. A group that did not exist then cannot be changed."""
         was: Settings | None = None
         then: Settings | None = None
 
@@ -215,21 +217,21 @@ def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
     recording = recording_of(journal, asked.since)
     if recording is None:
         then = "" if asked.since is None else f" since {_when(asked.since)}"
-        stop(f"{asked.address}: too little is recorded in it{then} to ask what if: there is at most one instant")
+        stop(f"{asked.address}: too little is recorded in it{then} for a what-if: at most one instant")
     changed = asked.changed(recording.settings)
     decided = replayed(journal, settings=asked.changed_then(), since=asked.since)
     found: list[tuple[RecordedHistory, list[Sample]]] = [(recording.happened, list(recording.samples))]
     for settings in (recording.settings, changed) if changed != recording.settings else (recording.settings,):
-        with progress(enabled=not asked.quiet) as came_to:
-            happened, samples = modelled(recording, settings, seed=asked.seed, came_to=came_to)
+        with progress(enabled=not asked.quiet) as on_progress:
+            happened, samples = modelled(recording, settings, seed=asked.seed, on_progress=on_progress)
         found.append((happened, list(samples)))
-    assumptions = recording.told_of(changed)
+    assumptions = recording.all_assumptions(changed)
     columns = dict(zip(COLUMNS, found, strict=False))
     table = list(_table({name: one for name, (one, _) in columns.items()}))
     if picture:
         parts = [part for name, (_, samples) in columns.items() for part in (f"<h1>{name}</h1>", *curves(samples))]
         facts = [(row[0], " | ".join(row[1:])) for row in _rows({name: one for name, (one, _) in columns.items()})]
-        Path(picture).write_text(page(f"{asked.address}: {' | '.join(columns)}", facts, parts), encoding="utf-8")
+        write_file(picture, page(f"{asked.address}: {' | '.join(columns)}", facts, parts))
     if asked.quiet:
         names = ("recorded", "model_as_recorded", "model_as_changed")
         what_if = {
@@ -248,16 +250,16 @@ def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
 
 
 def _otherwise(decided: Replay, *, same: bool) -> Iterator[str]:
-    """When the changed settings would first have done something else, from what was known then."""
+    """Describe the first decision that the changed settings would have made differently from the same observations."""
     if same:
         yield "The settings are the recorded ones."
     elif not decided.passes:
-        yield "Where it would first have decided differently is unknown: an older version recorded it."
+        yield "The first different decision is unknown: an older version wrote the journal."
     elif decided.first is None:
-        yield f"From what was known then, it would have done the same in each of {_passes(decided.passes)}."
+        yield f"From the same observations, it would have decided the same in each of {_passes(decided.passes)}."
     else:
         share = f"{decided.differing:,} of {_passes(decided.passes)}"
-        yield f"From what was known then, it would have done something else in {share};"
+        yield f"From the same observations, it would have decided differently in {share};"
         yield from _mismatch(decided.first)
 
 

@@ -1,4 +1,4 @@
-"""``windlass shadow``: what a shadow would have done."""
+"""``windlass shadow`` reports what a shadow controller would have done."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import click
 
 from windlass.cli.commands.start.run.shadow import journal_of_shadow
 from windlass.cli.connection.config_option import DEFAULT, load
-from windlass.cli.ui.output import write
+from windlass.cli.ui.output import exists, write
 from windlass.control.shadow import ShadowReport, shadow_report
 from windlass.core.model.reasons import plural, seconds
 from windlass.journal import JournalError, open_journal
 
 SCHEMA = "windlass.shadow/v1"
 MOST = 40
-"""Wishes that are shown; all of them are in the JSON."""
+"""The number of actions that are shown; the JSON has all."""
 
 
 @click.group("shadow")
 def command() -> None:
-    """What a shadow would have done: windlass run --shadow."""
+    """Report what a shadow controller (windlass run --shadow) would have done."""
 
 
-@command.command("report")
+@command.command("report", epilog="Exit status: 0 shown, 1 the configuration or the journal is wrong.")
 @click.option(
     "-c",
     "--config",
@@ -36,20 +36,32 @@ def command() -> None:
     default=DEFAULT,
     envvar="WINDLASS_CONFIG",
     show_default=True,
+    show_envvar=True,
     help="The configuration of the cluster.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def report(file: str, as_json: bool) -> None:
-    """Tell what the shadow of a cluster would have done, why, and what it would have cost."""
+    """Report what the shadow controller of a cluster would have done, why, and at what cost.
+
+    \b
+    Example:
+      windlass run --shadow          (in another terminal)
+      windlass shadow report
+    """
     location = journal_of_shadow(load(file), file)
+    if not exists(location) and "://" not in location:
+        click.echo(
+            f"there is no journal at {location}. Start a shadow controller: windlass run --shadow {file}", err=True
+        )
+        sys.exit(1)
     try:
         with open_journal(location, create=False) as journal:
             found = shadow_report(journal)
     except JournalError as error:
-        click.echo(f"{error}. Start one: windlass run --shadow {file}", err=True)
+        click.echo(str(error), err=True)
         sys.exit(1)
     if found is None:
-        click.echo(f"{location}: it has seen nothing yet", err=True)
+        click.echo(f"{location}: nothing is recorded yet", err=True)
         sys.exit(1)
     write(json.dumps(_data(found), indent=2) + "\n" if as_json else "\n".join(_page(found)) + "\n")
 
@@ -79,8 +91,8 @@ def _data(found: ShadowReport) -> dict[str, Any]:
 
 def _page(found: ShadowReport) -> Iterator[str]:
     span = seconds(max(1, round(found.until - found.since)))
-    yield f"In {span} it would have done {plural(len(found.wishes), 'thing')}, and has done nothing."
-    yield f"Cost: ${found.spent:.2f} as it was, ${found.planned:.2f} with its plans in force"
+    yield f"In {span} it would have made {plural(len(found.wishes), 'change')}; it has made none."
+    yield f"Cost: ${found.spent:.2f} actual, ${found.planned:.2f} under its plans"
     yield ""
     for wish in found.wishes[:MOST]:
         when, would = time.strftime("%H:%M:%S", time.localtime(wish.since)), wish.would

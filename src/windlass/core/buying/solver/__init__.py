@@ -1,1 +1,1 @@
-"""Solver finds the purchase with the least cost: exact search for few tasks, column generation for many."""
+"""The solver finds the purchase with the least cost: by exact search for few tasks, by column generation for many."""

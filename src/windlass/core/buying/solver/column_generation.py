@@ -1,19 +1,18 @@
 """Column generation buys slices for all tasks at the least cost, for any number of tasks.
 
-The law, in three moves that feed each other:
+It repeats three steps:
 
-1. **Cover.** With a value for every task, find for each group the fill that is worth most, and for each shape the best
-   fill that has it on board; buy the ones with the most value per dollar as often as the tasks last; look again.
-2. **Price.** All fills ever seen go into a linear programme (``master``) that mixes them with fractions allowed. Its
-   row prices are what a task of each shape really costs: better values for the next cover.
-3. **Round.** The whole part of the programme's mix is bought as it is; the rest is covered as in 1.
+1. **Cover.** Each task has a value. Find the fill with the highest value for each group, and for each shape the best
+   fill that contains it. Buy the fills with the most value per dollar as often as the tasks last, then search again.
+2. **Price.** All fills found so far go into a linear program that mixes them, with fractions allowed. Its dual prices
+   are the real cost of a task of each shape: better values for the next cover.
+3. **Round.** The whole part of the program's mix is bought. The rest is covered as in step 1.
 
-The work grows with shapes and groups. Counts are only ever divided, so a million equal tasks cost what one costs.
+The work grows with shapes and groups. Counts are only divided, so a million equal tasks cost as much as one.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,66 +29,85 @@ SLACK: Final = 0.97
 cost."""
 
 ROUGH: Final = 0.8
-"""The same for the first cover of all, whose values are only a guess."""
+"""The same for the first cover, whose values are only an estimate."""
 
-MANY_SHAPES: Final = 128
-TOO_MANY_SHAPES: Final = 400
+MANY_SHAPES: Final = (128, 256)
 FEW_SLICES: Final = 2
-"""Where constraints between tasks make many shapes, there are hundreds of machine types (or still more shapes) and
-fewer slices than so many for each shape, the first round of effort covers again at the prices of the cover before,
-instead of solving the programme. Its mix would be nearly all fractions, and its work grows with the cube of the shapes.
-(Karpenter's 5,000 pods: 442 $/h in a zone from the programme, 395 $/h from two covers, in a third of the time. The
-Alibaba pods, and 112 machine types: the programme is 2 % better.)"""
+"""Where constraints between tasks make many shapes, and there are fewer slices than so many for each shape, the first
+round of effort covers again at the prices of the cover before, instead of solving the program. Its mix would be
+nearly all fractions. The first number holds where there are hundreds of machine types. (Karpenter's 5,000 pods: 442 $/h
+in a zone from the program, 395 $/h from two covers, in a third of the time. The Alibaba pods, and 112 machine types:
+the program is 2 % better.)"""
+
+TOO_MANY_SHAPES: Final = 480
+"""With more shapes than this the same holds for all tasks, because the work of the program grows with the cube of the
+shapes. (36 machine types, 500 shapes of 1,000 tasks each: 1.306 M$/h in 3.7 s from the program, 1.300 M$/h in 0.7 s
+from two covers.)"""
 
 AGAIN: Final = 1
-"""Covers at the prices of the cover before."""
+"""How often tasks are covered again with the prices of the cover before."""
 
 AGAIN_SLACK: Final = 0.9
 
 CHUNK: Final = 64
-"""Fills that are redone together: fewer would cost more calls, more would redo what is not needed."""
+"""Number of fills that are recomputed together: fewer would need more calls, more would recompute fills
+unnecessarily."""
+
+SMALL_CHUNK: Final = 16
+"""With too many shapes only this many fills are recomputed before the best of them are bought: nearly every purchase
+makes the others obsolete. (1,000 shapes: 2.2 s in place of 8.7 s, at the same cost.)"""
 
 TURNS: Final = (4, 8)
-"""Looks for new fills in the first round of effort, and in every later one. Four bring the Alibaba pods from 1.06 to
-1.04 times the lower bound; the later ones find less."""
+"""Number of searches for new fills in the first round of effort, and in every later one.
+
+Four bring the Alibaba pods from 1.06 to 1.04 times the lower bound; later ones find less.
+"""
 
 PLACES: Final = 16
-"""Each shape is tried on board of its most promising groups, so many of them, in turn; with 4 the programme stalls
-1.4 % above its optimum, with 16 1 %."""
+"""Number of promising groups in which a fill with each shape is searched, in turn.
+
+With 4 the program stops 1.4 % above its optimum, with 16 at 1 %.
+"""
 
 ROWS: Final = 1200
-"""Fills sought in one turn, about: few shapes are tried on board of many groups at once, many shapes of three."""
+"""Approximate number of fills searched in one turn: few shapes are tried in many groups at once, many shapes in
+three."""
 
 ALONE: Final = 3
-"""The programme begins with every shape alone on its cheapest groups, so many of them: its prices cannot run wild."""
+"""The program starts with every shape alone on this many of its cheapest groups, so that its prices stay bounded."""
 
 FORBIDDING: Final = 3.0
-"""An unserved task costs so many times the most expensive slice that could hold it: it never pays to leave it."""
+"""The price of an unserved task, as a multiple of the most expensive slice that could hold it: so high that leaving a
+task never pays."""
 
 UP_FROM: Final = (1.0, 0.5)
-"""Fractions from which on the programme's mix is rounded up: never, and as in school. The cheaper one is kept."""
+"""Fractions from which the program's mix is rounded up: never, and from one half. The cheaper result is kept."""
 
 WORTH_IT: Final = 0.9
-"""A fill of which a part is no longer wanted is still bought if the rest is worth so much of its price."""
+"""A fill with some tasks that are no longer wanted is still bought if the rest is worth this share of its price."""
 
 STEADY: Final = 0.9
-"""Fills are sought at values that are by so much the steady ones, the rest is the programme's latest prices. Those jump
-from one corner to the next; fills that are good in one corner only are no use."""
+"""Weight of the smoothed values in the search for fills; the rest is the program's latest prices.
+
+Those jump between corner solutions, and fills that are good for one corner only are not useful.
+"""
 
 FOLLOW: Final = 0.4
-"""How far the steady values follow the programme's prices in each turn."""
+"""How far the smoothed values follow the program's prices in each turn."""
 
 SPREAD: Final = 0.3
-"""From the second round on values are raised by up to so much, each shape by another part and in each turn by another:
-otherwise the same fills are found again and again."""
+"""From the second round on, values are raised by up to this share, differently for each shape and turn.
+
+Otherwise the same fills are found again.
+"""
 
 GOLDEN: Final = 0.6180339887498949
-"""Its multiples, modulo 1, are spread evenly: variety without chance."""
+"""Its multiples, modulo 1, are spread evenly: variety without randomness."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """``slices`` equal slices of one group; everything in the catalogue's numbering."""
+    """``slices`` equal slices of one group, in the numbering of the catalogue."""
 
     group: int
     slices: int
@@ -98,7 +116,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Lots, what they cost, and the tasks that they leave."""
+    """The purchased lots, their cost, and the tasks that are left."""
 
     lots: tuple[Lot, ...]
     cost: int
@@ -109,26 +127,28 @@ class Cover:
 
 
 class Coverer:
-    """The values and leans found so far, and the programme: what one round leaves to the next."""
+    """Covers tasks with fills; keeps the values and the program from one round to the next."""
 
     def __init__(self, catalogue: Catalogue, learned: Floats | None = None, *, many_types: bool = False) -> None:
-        """``learned``: what a task of each shape cost in a market like this one; NaN where that is not known.
+        """``learned``: the cost of a task of each shape in a similar market; NaN where it is not known.
 
         ``many_types``: there are hundreds of groups to choose from.
         """
         self.catalogue, self._many_types = catalogue, many_types
+        self._too_many = len(catalogue.counts) > TOO_MANY_SHAPES
+        self._small_steps = self._too_many or (catalogue.caps > 0 and len(catalogue.counts) >= MANY_SHAPES[1])
         self.knapsacks = Knapsacks(catalogue)
         self.groups = np.arange(len(catalogue.groups))
-        # One nanodollar more for every slice: fewer slices among those that cost nothing.
+        # One nanodollar more for every slice, so that among slices without a price fewer are bought.
         self.price: Floats = (catalogue.price + 1) / float(catalogue.price.max() + 1)
-        # A first guess at what a task costs: its largest share of the slice where that is cheapest.
+        # First estimate of the cost of a task: its largest share of the slice where that is cheapest.
         cheapest = np.where(catalogue.usable, self.knapsacks.dominant * self.price[:, None], np.inf).min(axis=0)
         self._limited: Bools = np.zeros((0, len(catalogue.groups)), np.bool_)
-        """[limit, group]: the groups that each limit of the programme counts."""
+        """[limit, group]: the groups that each limit of the program counts."""
         self._owner: Ints = np.zeros(0, np.int64)
         self._value: Floats = self.price.copy()
         self.fractional = 0.0
-        """Nanodollars of the programme's last mix: about what the best cover costs, at least."""
+        """Nanodollars of the program's last mix, which is a lower estimate for the best cover."""
         self.worth: Floats = np.maximum(cheapest, 1e-9 * cheapest.max(initial=1e-9))
         self.has_learned = learned is not None
         if learned is not None:
@@ -136,18 +156,18 @@ class Coverer:
             guess = self.worth * np.median(learned[known] / self.worth[known])
             self.worth = np.where(known, np.maximum(learned, 1e-9 * learned[known].max()), guess)
         self.latest: Floats = self.worth
-        """What a task of each shape costs, as far as is known by now."""
+        """Returns the cost of a task of each shape, as far as it is known."""
 
     # -- 1. cover ---------------------------------------------------------------------------------------------------
 
     def cover(self, counts: Ints, headroom: Headroom, worth: Floats, price: Floats, slack: float = SLACK) -> Cover:
-        """Buy the most value per dollar until nothing is left or nothing can be had."""
+        """Buys the fills with the most value per dollar until no task is left or no group is available."""
         catalogue = self.catalogue
         left, room = counts.copy(), headroom.copy()
         lots: list[Lot] = []
         candidates = _Candidates(self, worth, price)
         while True:
-            order = candidates.best_first(left, room.all(), slack)
+            order = candidates.best_first(left, room.all(), slack, at_once=self._small_steps)
             if not len(order):
                 break
             for row in order.tolist():
@@ -162,28 +182,23 @@ class Coverer:
         return Cover(tuple(lots), cost, left)
 
     def proven(self, cover: Cover) -> bool:
-        """Whether nothing can be cheaper: not even if tasks could be cut to fill every slice to the brim."""
+        """Whether no cover can be cheaper, even if tasks could be cut to fill every slice completely."""
         catalogue = self.catalogue
         room = catalogue.size * catalogue.hosts[:, None]
         per_unit = np.where(room > 0, catalogue.price[:, None] / np.maximum(room, 1), np.inf).min(axis=0)
         asked = catalogue.plain @ catalogue.counts
         floor = float((asked[asked > 0] * per_unit[asked > 0]).max(initial=0.0))
-        return not cover.left.any() and self.is_next_above(cover.cost, floor)
-
-    def is_next_above(self, cost: int, floor: float) -> bool:
-        """Whether no sum of prices lies between the two: all are multiples of what the prices have in common."""
-        step = max(int(np.gcd.reduce(self.catalogue.price)), 1)
-        return cost <= math.ceil(floor * (1 - 1e-9) / step) * step
+        return not cover.left.any() and self.catalogue.is_next_above(cover.cost, floor)
 
     def is_scattered(self, cover: Cover) -> bool:
-        """Whether the programme would find little here: see ``FEW_SLICES``."""
-        shapes = len(self.catalogue.counts)
-        if not self.catalogue.caps or shapes < (MANY_SHAPES if self._many_types else TOO_MANY_SHAPES):
-            return False
-        return sum(lot.slices for lot in cover.lots) < FEW_SLICES * shapes
+        """Whether the program would find little here, or take too long: see ``FEW_SLICES``."""
+        shapes, many = len(self.catalogue.counts), MANY_SHAPES[0 if self._many_types else 1]
+        few = sum(lot.slices for lot in cover.lots) < FEW_SLICES * shapes
+        return self._too_many or (self.catalogue.caps > 0 and shapes >= many and few)
 
     def covered_again(self, best: Cover, worth: Floats) -> tuple[Cover, Floats]:
-        """Cover again at what the cover before paid for each task; the best cover, and the last values."""
+        """Covers again with the price that the cover before paid for each task; returns the best cover and the last
+        values."""
         catalogue = self.catalogue
         for _ in range(AGAIN):
             cover = self.cover(catalogue.counts, catalogue.headroom, worth, self.price, AGAIN_SLACK)
@@ -193,10 +208,10 @@ class Coverer:
 
     # -- 2. price ---------------------------------------------------------------------------------------------------
 
-    def open_programme(self) -> LinearProgram:
-        """Every task unserved at a forbidding price, every limit unused."""
+    def open_program(self) -> LinearProgram:
+        """Starts the program: every task unserved at a very high price, every limit unused."""
         catalogue = self.catalogue
-        # A limit that all tasks of a group together cannot reach needs no row.
+        # A limit above what all tasks of a group need together needs no row.
         self._limited, limits = catalogue.headroom.binding(catalogue.usable @ catalogue.counts)
         shapes, rows = len(catalogue.counts), len(catalogue.counts) + len(limits)
         highest = (catalogue.usable * self.price[:, None]).max(axis=0)
@@ -229,12 +244,12 @@ class Coverer:
         self._owner = np.concatenate((self._owner, groups))
 
     def _forget(self, master: LinearProgram) -> None:
-        """Keep the programme small: pricing every fill ever seen would cost more than it finds."""
+        """Limits the size of the program: pricing all fills ever found would cost more than it saves."""
         kept = master.forget(3 * len(master.right))
         self._owner = self._owner[kept]
 
     def paid(self, cover: Cover, worth: Floats) -> Floats:
-        """What the cover paid for one task of each shape, each slice's price split by worth."""
+        """Returns what the cover paid for one task of each shape, with each slice's price divided by value."""
         total = np.zeros(len(worth))
         for lot in cover.lots:
             value = lot.fill * worth
@@ -245,16 +260,17 @@ class Coverer:
     # -- 3. round ---------------------------------------------------------------------------------------------------
 
     def round_off(self, master: LinearProgram, up_from: float) -> Cover:
-        """The whole part of the programme's mix, one more of those with a fraction of ``up_from``; the rest covered.
+        """Buys the whole part of the program's mix, one more where the fraction is at least ``up_from``, and covers the
+        rest.
 
-        The programme may serve a shape more often than asked. What is no longer wanted is left out of a fill, as long
-        as the rest of it is worth its price.
+        The program may serve a shape more often than needed. Tasks that are no longer wanted are removed from a fill,
+        as long as the rest of it is worth its price.
         """
         catalogue, worth, price = self.catalogue, self.prices(master), self.full_price(master)
         left, room = catalogue.counts.copy(), catalogue.headroom.copy()
         fills = master.columns(master.basis)[:, : len(left)].astype(np.int64)
         owner = self._owner[master.basis]
-        # A hair more: 2.9999 slices are 3.
+        # 2.9999 slices count as 3
         level = np.round(master.level, DIGITS)
         whole = np.floor(level + 1e-4).astype(np.int64)
         rows = np.flatnonzero((owner >= 0) & (level > 1e-4))
@@ -288,10 +304,13 @@ class Coverer:
         return Cover((*lots, *rest.lots), cost, rest.left)
 
     def search(self, master: LinearProgram, worth: Floats, turn: int, varied: bool, large_first: bool) -> int:
-        """Give the programme fills that pay: the best of each group, and of each shape. How many there were."""
+        """Adds profitable fills to the program: the best of each group, and of each shape.
+
+        Returns how many were added.
+        """
         catalogue, knapsacks, price = self.catalogue, self.knapsacks, self.full_price(master)
         counts, shapes = catalogue.counts, len(catalogue.counts)
-        promise = self.promise(self._value, worth, price)
+        promise = self.promise(self._value, worth, price, slice(None))
         places = min(PLACES, len(self.groups))
         ways = min(max(ROWS // shapes, 3), places)
         ranking = np.argsort(-promise, axis=0, kind="stable")
@@ -306,30 +325,30 @@ class Coverer:
         fill = knapsacks.fill(group, tilted, counts, first=first, large_first=large_first)
         self._value = fill[: len(self.groups)] @ worth
         pays = fill @ np.maximum(master.duals[:shapes], 0.0) > price[group] * (1 + 1e-6)
-        # Equal fills of one group are found from many sides; one is enough.
+        # Several searches find the same fill of a group; one is enough.
         distinct = {(int(group[row]), fill[row].tobytes()): row for row in np.flatnonzero(pays).tolist()}
         rows = np.array(sorted(distinct.values()), np.int64)
         self._learn(master, group[rows], fill[rows])
         return len(rows)
 
-    def promise(self, value: Floats, worth: Floats, price: Floats) -> Floats:
-        """[group, shape]: value per dollar of a slice if one such task displaces its share of the best fill."""
-        with_it = value[:, None] * np.maximum(1.0 - self.knapsacks.dominant, 0.0) + worth
-        return np.where(self.catalogue.usable, np.round(with_it / price[:, None], DIGITS), -1.0)
+    def promise(self, value: Floats, worth: Floats, price: Floats, shapes: Ints | slice) -> Floats:
+        """[group, shape]: value per dollar of a slice in which one such task replaces its share of the best fill."""
+        with_it = value[:, None] * np.maximum(1.0 - self.knapsacks.dominant[:, shapes], 0.0) + worth[shapes]
+        return np.where(self.catalogue.usable[:, shapes], np.round(with_it / price[:, None], DIGITS), -1.0)
 
     def prices(self, master: LinearProgram) -> Floats:
-        """What one task of each shape costs by the programme; never nothing, so that nothing is left lying about."""
+        """Returns the cost of one task of each shape by the program; always above 0, so that no task is left out."""
         return self.worth * np.maximum(np.round(master.duals[: len(self.worth)] / self.worth, DIGITS), 1e-9)
 
     def full_price(self, master: LinearProgram) -> Floats:
-        """The price of a slice of each group, and what its place under a short headroom is worth besides."""
+        """Returns the price of a slice of each group, with the dual price of the limits that it counts for."""
         extra = -master.duals[len(self.worth) :] @ self._limited / self.price
         return np.asarray(self.price * (1.0 + np.maximum(np.round(extra, DIGITS), 0.0)))
 
     # -- all of it ---------------------------------------------------------------------------------------------------
 
     def best(self, effort: int) -> Cover:
-        """The best cover of ``effort`` rounds of pricing and rounding; with 0 the first greedy one."""
+        """Returns the best cover of ``effort`` rounds of pricing and rounding; with 0 the first greedy one."""
         catalogue = self.catalogue
         slack = SLACK if effort < 1 else AGAIN_SLACK if self.has_learned else ROUGH
         best = self.cover(catalogue.counts, catalogue.headroom, self.worth, self.price, slack)
@@ -347,7 +366,7 @@ class Coverer:
             effort -= 1
             if not effort:
                 return best
-        master = self.open_programme()
+        master = self.open_program()
         self._learn(master, *_as_columns(best.lots))
         pivots = 2 * len(master.right)
         master.solve(pivots)
@@ -361,16 +380,17 @@ class Coverer:
                 turn += 1
                 master.solve(pivots)
                 self._forget(master)
-                # Nothing found: the steady values are left behind at once; twice nothing there either: it is done.
+                # Nothing was found: use the program's prices without smoothing. If that finds nothing twice, the search
+                # ends.
                 steady += (FOLLOW if found else 1.0) * (self.prices(master) - steady)
                 idle = 0 if found else idle + 1
                 if idle > 2:
                     break
             self.fractional = float(master.price[master.basis] @ master.level) * (float(catalogue.price.max()) + 1.0)
-            # Short of the programme's optimum its cost is no bound, and a later round may still lower it.
+            # Before the program is optimal its cost is no bound, and a later round may lower it.
             final = idle > 2 or effort_round + 1 == effort
             for up_from in UP_FROM:
-                if final and not best.left.any() and self.is_next_above(best.cost, self.fractional):
+                if final and not best.left.any() and self.catalogue.is_next_above(best.cost, self.fractional):
                     return best
                 rounded = self.round_off(master, up_from)
                 if rounded.better_than(best):
@@ -385,10 +405,10 @@ def _as_columns(lots: tuple[Lot, ...]) -> tuple[Ints, Ints]:
 
 
 class _Candidates:
-    """A fill for every group, and one for every shape with that shape on board.
+    """The best known fill of every group, and of every shape with that shape in it.
 
-    Tasks only ever get fewer, so a fill only ever gets worse: its last value per dollar is a ceiling, and what no
-    longer fits is redone only when its ceiling would put it among the best.
+    Tasks only become fewer, so a fill only becomes worse: its last value per dollar is an upper bound. A fill that no
+    longer fits is recomputed only when its bound would put it among the best.
     """
 
     def __init__(self, coverer: Coverer, worth: Floats, price: Floats) -> None:
@@ -399,20 +419,27 @@ class _Candidates:
         self.group: Ints = np.concatenate((coverer.groups, np.full(shapes, -1)))
         self.fill: Ints = np.zeros((groups + shapes, shapes), np.int64)
 
-    def best_first(self, left: Ints, room: Ints, slack: float) -> Ints:
-        """The candidates within ``slack`` of the best, best first; all of them fit what is left."""
+    def best_first(self, left: Ints, room: Ints, slack: float, *, at_once: bool) -> Ints:
+        """Returns the candidates within ``slack`` of the best, best first; all of them fit the tasks that are left.
+
+        ``at_once``: those that are known after a few were recomputed.
+        """
         groups, is_open = len(room), room > 0
         self._ratio[:groups][~is_open] = 0.0
         self._ratio[groups:][left == 0] = 0.0
         stale = np.isinf(self._ratio) | (self.fill > left).any(axis=1) | ~is_open[self.group]
+        redone, at_once = False, at_once and not np.isinf(self._ratio).any()
         while True:
             limit = slack * self._ratio[~stale].max(initial=0.0)
             rows = np.flatnonzero(stale & (self._ratio > 0.0) & (self._ratio >= limit))
             if not len(rows):
                 break
-            rows = rows[np.argsort(-self._ratio[rows], kind="stable")[:CHUNK]]
+            if at_once and redone and limit > 0.0:
+                break
+            rows = rows[np.argsort(-self._ratio[rows], kind="stable")[: SMALL_CHUNK if at_once else CHUNK]]
             self._redo(rows, left, is_open)
             stale[rows] = False
+            redone = True
         order = np.argsort(-self._ratio, kind="stable")
         ratio = self._ratio[order]
         return np.asarray(order[(ratio >= limit) & (ratio > 0.0) & ~stale[order]])
@@ -422,7 +449,7 @@ class _Candidates:
         shapes = rows[rows >= groups] - groups
         if len(shapes):
             value = np.where(np.isfinite(self._ratio[:groups]), self._ratio[:groups], 1.0) * self._price
-            promise = self._coverer.promise(value, self._worth, self._price)[:, shapes]
+            promise = self._coverer.promise(value, self._worth, self._price, shapes)
             promise[~is_open] = -1.0
             self.group[groups + shapes] = np.where(promise.max(axis=0) > 0, promise.argmax(axis=0), -1)
         lost = self.group[rows] < 0

@@ -1,11 +1,9 @@
 """This module finds the cheapest purchase for few tasks by exhaustive search.
 
-With a handful of tasks every way to divide them over slices can be looked at. A state is the multiset of tasks that are
-left, written as one number in mixed radix, so that taking tasks away is a subtraction. Each slice takes the first shape
-that is left and any others next to it. Without limits the best way from each state on depends on the state alone; that
-table is then the lower bound for the search that obeys the limits.
-
-Costs are whole numbers with the ties built in: dollars, then unmet preferences, slices, ranks, names.
+A state is the multiset of tasks that are left, encoded as one number in mixed radix, so that removing tasks is a
+subtraction. Each slice takes the first shape that is left, and any others beside it. Without limits the best way to
+continue depends on the state alone; the table of these costs is then the lower bound for the search under the limits.
+Costs are whole numbers that include the tie-breakers: dollars, then unmet preferences, slices, ranks, names.
 """
 
 from __future__ import annotations
@@ -24,11 +22,14 @@ from windlass.core.model.quantities import DEVICE
 from .knapsack import Catalogue
 
 PAIRS: Final = 2500
-"""Most pairs (tasks left, part of them): six different tasks have 729, thirty equal ones 496. Some milliseconds."""
+"""Largest number of pairs (tasks left, part of them) for an exact search: six different tasks have 729, thirty equal
+ones 496. The search takes a few milliseconds."""
 
 STEPS: Final = 6_000
-"""Most steps of the search under limits: about 50 ms. Thirty tasks on short headroom may need more; what was found by
-then is not proven, and the market is covered as well."""
+"""Largest number of steps of the search under limits: about 50 ms.
+
+Thirty tasks under tight limits may need more; then the result is not proven, and column generation is tried as well.
+"""
 
 Mix: TypeAlias = list[tuple[int, Ints]]
 """Slices as (group, tasks of each shape), both in the catalogue's numbering."""
@@ -44,12 +45,13 @@ class _Option:
 
 
 def pairs(counts: Ints) -> int:
-    """How many ways there are to take a part of the tasks, and a part of that: the work of an exact search."""
+    """Returns the number of ways to take a part of the tasks and then a part of that: the work of an exact search."""
     return prod((count + 1) * (count + 2) // 2 for count in counts.tolist())
 
 
 def exact_mix(market: Market, catalogue: Catalogue) -> tuple[Mix | None, bool]:
-    """The cheapest slices for all tasks within every limit (None if none are found), and whether that is proven."""
+    """Returns the cheapest slices for all tasks within every limit (None if none are found), and whether that is
+    proven."""
     counts = catalogue.counts.tolist()
     radix = [prod(count + 1 for count in counts[position + 1 :]) for position in range(len(counts))]
     states = list(product(*(range(count + 1) for count in counts)))
@@ -80,10 +82,11 @@ def exact_mix(market: Market, catalogue: Catalogue) -> tuple[Mix | None, bool]:
 
 
 def _options(market: Market, catalogue: Catalogue, states: list[tuple[int, ...]]) -> tuple[list[_Option], int]:
-    """Every slice that could be bought and what may lie on it, and what one nanodollar counts in its cost."""
+    """Returns every slice that could be bought with its possible contents, and the weight of one nanodollar in its
+    cost."""
     tasks = sum(states[-1])
     rank = market.rank[catalogue.groups]
-    # Each tie-breaker gets more room than all slices of any mix can fill; a mix has at most a slice a task.
+    # Each tie-breaker gets more room than the slices of any mix can fill; a mix has at most one slice per task.
     unmet_base = 1 + tasks * int(catalogue.unmet.max(initial=0))
     rank_base = 1 + tasks * int(rank.max(initial=0))
     name_base = 1 + tasks * len(rank)
@@ -100,7 +103,8 @@ def _options(market: Market, catalogue: Catalogue, states: list[tuple[int, ...]]
 
 
 def _nodes_needed(catalogue: Catalogue, group: int, states: list[tuple[int, ...]]) -> list[int]:
-    """How many nodes of the group each state needs at least; more than it has hosts if it does not fit at all."""
+    """Returns how many nodes of the group each state needs at least; more than it has hosts if it does not fit at
+    all."""
     table = np.array(states, np.int64).reshape(len(states), len(states[0]))
     hosts = int(catalogue.hosts[group])
     together = (table @ catalogue.plain.T <= catalogue.size[group]).all(axis=1)
@@ -121,7 +125,7 @@ def _nodes_needed(catalogue: Catalogue, group: int, states: list[tuple[int, ...]
 
 
 def _devices_suffice(catalogue: Catalogue, group: int, index: int, tasks: tuple[int, ...]) -> bool:
-    """Whether whole devices and shares fit on the devices of one node: the shares by looking at every way."""
+    """Whether whole devices and shares fit on the devices of one node; shares are tried in every way."""
     amount = int(catalogue.size[group, catalogue.devices[index]])
     whole = sum(count * int(catalogue.whole[index, shape]) for shape, count in enumerate(tasks))
     free = [DEVICE] * ((amount - whole) // DEVICE) + ([amount % DEVICE] if amount % DEVICE and whole <= amount else [])
@@ -146,7 +150,7 @@ def _shares_fit(shares: list[int], free: list[int]) -> bool:
 def _search(
     market: Market, catalogue: Catalogue, best: list[int | None], usable: list[list[_Option]], ceiling: int
 ) -> tuple[list[_Option] | None, bool]:
-    """Depth first, the most promising slice first; the table without limits says when a branch cannot win."""
+    """Searches depth first, the most promising slice first, and prunes with the table of costs without limits."""
     headroom, price, hosts = catalogue.headroom.copy(), catalogue.price.tolist(), catalogue.hosts.tolist()
     taken: list[_Option] = []
     found: list[_Option] | None = None
@@ -161,7 +165,7 @@ def _search(
             rest = best[state - option.part]
             assert rest is not None
             if cost + option.cost + rest >= ceiling or steps >= STEPS:
-                return  # the options are in the order of this very sum
+                return  # the options are sorted by this sum
             group = option.group
             if headroom.of(group) > 0 and price[group] <= money and hosts[group] <= nodes and launches:
                 steps += 1
@@ -177,7 +181,7 @@ def _search(
 
 
 def one_slice(market: Market) -> Batch | None:
-    """The one slice that is the cheapest mix for all of ``market.counts``; None: that takes a closer look."""
+    """Returns the one slice that is the cheapest mix for all of ``market.counts``; None if that needs a full search."""
     if market.nodes_left < 1 or market.launches_left < 1 or pairs(market.counts) > PAIRS:
         return None
     if market.apart is not None and int(market.counts.sum()) > 1:
@@ -212,7 +216,7 @@ def one_slice(market: Market) -> Batch | None:
 
 
 def _room_for(market: Market, sums: dict[int, int]) -> Bools:
-    """For each group whether an empty node of it has so much of each kind; devices count as far as they are whole."""
+    """Whether an empty node of each group has this much of each kind; devices count as far as they are whole."""
     result = np.ones(len(market.hosts), np.bool_)
     for column, amount in sums.items():
         total = market.total[:, column]

@@ -1,19 +1,20 @@
 """The knapsack solver fills one slice of each group with the tasks that have the highest total value.
 
-The question behind every purchase is a knapsack with several kinds of resources: given what each task is worth and how
-many of each are left, fill a slice so that the value on it is as high as possible. It is asked for all groups at once
-(a row a group) and answered greedily: take the task with the most value for what it uses of the room that is still
-free, then look again. What a task "uses" is its dominant share: the largest part that it takes of any kind. As the node
-fills up the scarce kind changes, and so does the choice. (Measured against exact knapsacks on the Alibaba pods: with
-each shape on board once, the best fill found is within 2 % of the best there is; with fixed weights it was 6 %.)
+Each purchase is a knapsack with several resources: given the value of each task and how many are left, fill a slice so
+that the total value is as high as possible. All groups are solved at once (one row per group), greedily: take the task
+with the most value for its share of the free room, then repeat. The share of a task is its dominant share: the largest
+part that it takes of any resource. As the node fills up the scarce resource changes, and so does the choice. (Compared
+with exact knapsacks on the Alibaba pods: if each shape is forced in once, the best fill is within 2 % of the optimum;
+with fixed weights it was 6 %.)
 
-The fit rule is the one of ``room``: shares go to the fullest device that still has room, opened devices are never
-merged. It is written out here a second time because here every row takes another shape in the same step; the tests
-hold the two against each other.
+The fit rule is that of ``room``: shares go to the fullest device that still has room, opened devices are never merged.
+It is implemented here a second time because every row takes a different shape in the same step. Tests compare the two
+implementations.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,11 +25,14 @@ from windlass.core.buying.market import Headroom, Market
 from windlass.core.capacity.room import UNBOUNDED, Bools, Floats, Ints, at_end, share_devices
 from windlass.core.model.quantities import DEVICE
 
+MANY_PARTS: Final = 16
+"""Largest number of parts into which groups without a common shape are divided, such as those of different zones."""
+
 NOTHING: Final = 1e-6
-"""The share that a task takes at least, of a node: what needs nothing is worth taking, but not infinitely so."""
+"""Smallest share of a node that a task counts as taking, so that a task that needs nothing has a finite value."""
 
 ROUGHLY_ALL: Final = 1.0 + 1e-6
-"""Shares are floats of 32 bits, for speed, and only say what to try; whether it fits is decided in whole numbers."""
+"""Shares are 32-bit floats, for speed, and only rank the tasks; whether one fits is decided in whole numbers."""
 
 NO_SHAPES: Final[Bools] = np.zeros(1, np.bool_)
 NO_CAPS: Final[Ints] = np.zeros(0, np.int64)
@@ -38,7 +42,8 @@ Floats32 = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The part of a market that can matter: shapes that fit somewhere, groups that may be bought for one of them."""
+    """The part of a market that can matter: shapes that fit somewhere, and groups that may be bought for one of
+    them."""
 
     shapes: Ints
     """The market's index of each shape."""
@@ -63,11 +68,11 @@ class Catalogue:
     devices: tuple[int, ...]
     """The column of each device kind."""
     caps: int = 0
-    """How many of the kinds, the last ones, stand for constraints between tasks: a task takes one of them or none."""
+    """Number of kinds, at the end, that stand for constraints between tasks: a task takes one of them or none."""
 
     @classmethod
     def of(cls, market: Market, *, all_groups: bool = False) -> Catalogue:
-        """``all_groups``: also those that another group beats in every respect."""
+        """``all_groups``: includes groups that another group dominates."""
         kinds = market.kinds
         everything = np.flatnonzero(market.counts > 0)
         plain = np.zeros((len(kinds.names), len(everything)), np.int64)
@@ -112,6 +117,30 @@ class Catalogue:
             0 if market.real_kinds is None else len(kinds.names) - market.real_kinds,
         )
 
+    def part(self, groups: Ints, shapes: Ints) -> Catalogue:
+        """Returns the catalogue of some of the groups and shapes; no limit of the others counts there."""
+        return Catalogue(
+            self.shapes[shapes],
+            self.groups[groups],
+            self.counts[shapes],
+            self.price[groups],
+            self.hosts[groups],
+            self.headroom.part(groups),
+            self.unmet[np.ix_(shapes, groups)],
+            self.usable[np.ix_(groups, shapes)],
+            self.plain[:, shapes],
+            self.size[groups],
+            self.whole[:, shapes],
+            self.share[:, shapes],
+            self.devices,
+            self.caps,
+        )
+
+    def is_next_above(self, cost: int, floor: float) -> bool:
+        """Whether no sum of prices lies between the two, because all prices are multiples of a common divisor."""
+        step = max(int(np.gcd.reduce(self.price)), 1)
+        return cost <= math.ceil(floor * (1 - 1e-9) / step) * step
+
     def alone(self) -> Ints:
         """[group, shape]: tasks of one shape that a slice holds with nothing else on it; 0 where it may not go."""
         result = np.full(self.usable.shape, UNBOUNDED)
@@ -131,7 +160,7 @@ def _times(size: Ints, needs: Ints) -> Ints:
 
 
 def _undominated(market: Market, shapes: Ints, usable: Bools, groups: Ints) -> Bools:
-    """Which groups may be needed: not those that another one beats in every respect without ever running out."""
+    """Whether each group may be needed: False if another group without a limit is at least as good in every respect."""
     keep = np.ones(len(groups), np.bool_)
     tasks = int(market.counts[shapes].sum())
     endless = groups[market.headroom_now().all()[groups] >= tasks]
@@ -154,16 +183,24 @@ def _undominated(market: Market, shapes: Ints, usable: Bools, groups: Ints) -> B
 
 
 class Knapsacks:
-    """One empty slice a row; ``fill`` packs all rows at once."""
+    """Fills slices, one empty slice per row; ``fill`` packs all rows at once."""
 
-    __slots__ = ("_needs", "catalogue", "dominant")
+    __slots__ = ("_in_part", "_needs", "_part", "catalogue", "dominant")
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        size = catalogue.size.astype(np.float64)
-        shares = catalogue.plain[None, :, :] / np.where(size > 0, size, np.inf)[:, :, None]
-        self.dominant: Floats = np.maximum(shares.max(axis=1, initial=0.0), NOTHING) / catalogue.hosts[:, None]
+        size = np.where(catalogue.size > 0, catalogue.size, np.inf)
+        largest = np.full(catalogue.usable.shape, NOTHING)
+        for kind, needs in enumerate(catalogue.plain):
+            some = np.flatnonzero(needs)
+            largest[:, some] = np.maximum(largest[:, some], needs[some] / size[:, [kind]])
+        self.dominant: Floats = largest / catalogue.hosts[:, None]
         """[group, shape]: the largest share of the slice that one task takes of any kind."""
+        self._part = parts_of(catalogue.usable)
+        """For each group its part of the catalogue: groups of different parts have no shape in common."""
+        numbers = range(int(self._part.max(initial=0)) + 1)
+        self._in_part: Bools = np.array([catalogue.usable[self._part == one].any(axis=0) for one in numbers], np.bool_)
+        """[part, shape]: whether some group of the part can be used for the shape."""
         self._needs: Ints = np.ascontiguousarray(np.concatenate((catalogue.plain, catalogue.whole)).T)
 
     def fill(
@@ -178,13 +215,34 @@ class Knapsacks:
     ) -> Ints:
         """[row, shape]: the tasks on one slice of each group.
 
-        ``worth`` is per shape, or per row and shape; what is worth nothing is not taken. ``counts`` (likewise) is the
-        most that may be taken. ``first`` is a shape per row that must be on board: one task of it is put there before
-        all else (-1: no such wish). ``large_first`` divides the worth by the root of what a task takes, not by all of
-        it: other fills, often better ones when only two or three tasks fit. ``in_order``: the worth alone decides.
+        ``worth`` is the value per shape, or per row and shape; a shape with value 0 is not taken. ``counts`` (likewise)
+        is the most that may be taken. ``first`` is a shape per row that must be in the fill: one task of it is placed
+        first (-1: none). ``large_first`` divides the value by the square root of what a task takes instead of all of
+        it: the fills differ, and are often better when only two or three tasks fit. ``in_order`` ranks tasks by value
+        alone.
         """
+        result = np.zeros((len(groups), len(self.catalogue.shapes)), np.int64)
+        if len(self._in_part) == 1:
+            columns, packed = self._fill_part(groups, worth, counts, first, large_first, in_order)
+            result[:, columns] = packed
+            return result
+        part = self._part[groups]
+        for one in sorted(set(part.tolist())):
+            rows = np.flatnonzero(part == one)
+            some_worth = worth[rows] if worth.ndim > 1 else worth
+            some_counts = counts[rows] if counts.ndim > 1 else counts
+            wishes = None if first is None else first[rows]
+            columns, packed = self._fill_part(groups[rows], some_worth, some_counts, wishes, large_first, in_order)
+            result[np.ix_(rows, columns)] = packed
+        return result
+
+    def _fill_part(
+        self, groups: Ints, worth: Floats, counts: Ints, first: Ints | None, large_first: bool, in_order: bool
+    ) -> tuple[Ints, Ints]:
+        """Returns the shapes that groups of one part can take, and [row, shape] the tasks on one slice of each."""
         catalogue = self.catalogue
-        columns = np.flatnonzero(((counts > 0) & (worth > 0.0)).reshape(-1, len(catalogue.shapes)).any(axis=0))
+        wanted = ((counts > 0) & (worth > 0.0)).reshape(-1, len(catalogue.shapes)).any(axis=0)
+        columns = np.flatnonzero(wanted & self._in_part[self._part[groups[0]]] if len(groups) else wanted)
         usable = catalogue.usable[np.ix_(groups, columns)]
         score = (usable * worth[..., columns]).astype(np.float32)
         left = np.where(usable, counts[..., columns], 0)
@@ -198,7 +256,7 @@ class Knapsacks:
         rows = np.arange(len(groups))
         while len(rows) and len(columns):
             one = self._fill_node(groups[rows], columns, score[rows], left[rows], opening, large_first, in_order)
-            # The same node again and again, as long as hosts and tasks last: a thousand hosts cost one packing.
+            # The same node is repeated as long as hosts and tasks last: a thousand hosts cost one packing.
             times = np.where(one > 0, left[rows] // np.maximum(one, 1), UNBOUNDED).min(axis=1, initial=UNBOUNDED)
             times = np.minimum(times, hosts[rows])
             packed[rows] += one * times[:, None]
@@ -206,9 +264,7 @@ class Knapsacks:
             hosts[rows] -= times
             rows = rows[(hosts[rows] > 0) & (left[rows] * (score[rows] > 0.0)).any(axis=1)]
             opening = None
-        result = np.zeros((len(groups), len(catalogue.shapes)), np.int64)
-        result[:, columns] = packed
-        return result
+        return columns, packed
 
     def _fill_node(
         self,
@@ -220,7 +276,24 @@ class Knapsacks:
         large_first: bool,
         in_order: bool,
     ) -> Ints:
-        """Tasks on one empty node of each group. ``worth`` and ``left`` are used up."""
+        """Packs one empty node of each group. Writes to ``worth`` and ``left``.
+
+        Each round has four phases: score every task by its value for its dominant share of the free room; drop the rows
+        where nothing fits; compute how many of the chosen task are taken; take them. An example with two groups, of 8
+        cpu and 32 GiB, and the second also with a GPU, and three shapes:
+
+        ======================  =====  ==================================  =========================================
+        shape                   value  first group                         second group
+        ======================  =====  ==================================  =========================================
+        a: 4 cpu, 4 GiB         4      4 / (4/8) = 8, then 4 / (4/5) = 5   8, then 5
+        b: 1 cpu, 8 GiB         3      3 / (8/32) = 12, then 3 / 1 = 3     12, then 3
+        c: 2 cpu, a GPU         10     does not fit                        10 / 1 = 10, then 10
+        ======================  =====  ==================================  =========================================
+
+        In the first round both take b: 4 fit, and two thirds of them, rounded up, are taken, because 5 cpu and 8 GiB
+        are left then, and memory is scarce. So the first group takes one a in the second round and is full. The second
+        takes c, and then one more b.
+        """
         catalogue, devices = self.catalogue, self.catalogue.devices
         share = catalogue.share[:, columns]
         shared = [index for index in range(len(devices)) if share[index].any()]
@@ -248,7 +321,7 @@ class Knapsacks:
             no_wish = opening < 0
         while True:
             if opening is None:
-                # The dominant share of what is free: 1 is all of it, more does not fit.
+                # Score: the dominant share of the free room; 1 is all of it, more does not fit.
                 rest = (1.0 / np.maximum(free, 0.5)).astype(np.float32)
                 takes = np.full(worth.shape, NOTHING, np.float32)
                 for kind in kinds:
@@ -261,12 +334,13 @@ class Knapsacks:
                     score *= share[index] <= largest[:, None]
                 pick = score.argmax(axis=1)
                 found = score[at, pick] > 0.0
-                if not found.all():
+                if not found.all():  # drop the rows where nothing fits
                     rows, pick, at = rows[found], pick[found], at[: int(found.sum())]
                     if not len(rows):
                         return packed
                     worth, left, free = worth[found], left[found], free[found]
                     opened = [parts[found] for parts in opened]
+                # How many are taken: as many as are left, fit, and may be there.
                 fitting = np.where(asked[pick], free[:, sized] // at_least[pick], UNBOUNDED).min(axis=1)
                 amount = np.minimum(left[at, pick], fitting)
                 if catalogue.caps:
@@ -280,10 +354,11 @@ class Knapsacks:
                     amount = np.where(share[index, pick] > 0, np.minimum(amount, fitting), amount)
                 if not in_order:  # not all at once: what is scarce changes with every task
                     amount -= amount // 3
+            # Take them.
             packed[rows, pick] += amount
             rest_of_it = left[at, pick] - amount
             left[at, pick] = rest_of_it
-            # Nothing left of it, or (a rough share was wrong) not one of it fits: not again on this node.
+            # None left, or none fits (the rough share was wrong): do not try it again on this node.
             over = ((rest_of_it <= 0) | ((amount <= 0) & ~no_wish)).nonzero()[0]
             worth[over, pick[over]] = 0.0
             opening, no_wish = None, NO_SHAPES
@@ -302,3 +377,20 @@ class Knapsacks:
                     free[sharing, whole + index] -= fresh * DEVICE
                     opened[index] = at_end(opened[index], max(opened[index].shape[1], parts.shape[1]))
                     opened[index][sharing] = at_end(parts, opened[index].shape[1])
+
+
+def parts_of(usable: Bools) -> Ints:
+    """Returns for each group the number of its part; groups that share a shape, also through others, are in one."""
+    part = np.full(len(usable), -1)
+    for number in range(MANY_PARTS):
+        rest = np.flatnonzero(part < 0)
+        if not len(rest):
+            break
+        inside = np.zeros(len(usable), np.bool_)
+        inside[rest[0] if number < MANY_PARTS - 1 else rest] = True
+        size = 0
+        while int(inside.sum()) > size:
+            size = int(inside.sum())
+            inside = inside | usable[:, usable[inside].any(axis=0)].any(axis=1)
+        part[inside] = number
+    return part

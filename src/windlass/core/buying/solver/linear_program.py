@@ -1,12 +1,10 @@
 """The master linear program finds how many slices of each known pattern cover all tasks at the least cost, with
-fractions allowed.
+fractions.
 
-A small dense revised simplex that lives as long as patterns come in. Rows are shapes (at least ``counts`` tasks each)
-and, after them, the groups whose headroom may bind (at most ``headroom`` slices each). The prices of the rows at the
-optimum are what one more task of each shape costs: they steer the search for better patterns.
-
-It starts from a basis that is always feasible (every shape on slices of its own, or not served at a forbidding price),
-so there is no first phase.
+It is a small dense revised simplex to which patterns can be added. Rows are shapes (at least ``counts`` tasks each)
+and, after them, the groups whose limit may bind (at most ``headroom`` slices each). The dual prices of the rows at the
+optimum are the cost of one more task of each shape; they guide the search for better patterns. The first basis is
+always feasible (every shape on slices of its own, or unserved at a very high price), so there is no first phase.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ import numpy as np
 from windlass.core.capacity.room import Floats, Ints
 
 TOLERANCE: Final = 1e-7
-"""A pattern enters if it saves more than this part of its price: less is noise, and no money."""
+"""A pattern enters if it saves more than this share of its price: a smaller saving is rounding noise."""
 
 PIVOT: Final = 1e-7
-"""Smaller numbers in a direction are noise; to pivot on one makes the basis singular."""
+"""Smaller entries of a direction are rounding noise; a pivot on one would make the basis singular."""
 
 JITTER: Final = 1e-7
-"""Counts are raised by up to this part of them, each by another: ties in the ratio test make the simplex stall."""
+"""Counts are raised by up to this share, each differently, because ties in the ratio test make the simplex stall."""
 
 DIGITS: Final = 9
 TIE: Final = 1e-10
@@ -32,13 +30,15 @@ TIE: Final = 1e-10
 processor) must not lead to another mix."""
 
 SHORTLIST: Final = 100
-"""Patterns that are priced at every pivot, the best of all of them: pricing all costs more than the pivot itself."""
+"""Number of patterns, the best of all, that are priced at every pivot: pricing all of them costs more than the
+pivot."""
 
 DEFER: Final = 48
-"""Pivots that are kept as a list and worked into the inverse together: one product of matrices is ten times faster."""
+"""Number of pivots that are kept as a list before they are applied to the inverse together: one product of matrices is
+ten times faster."""
 
 REFACTOR: Final = 2000
-"""Pivots between two fresh inversions of the basis: after 1000 the errors were below 1e-10 with 446 shapes."""
+"""Number of pivots between two inversions of the basis: after 1000 the errors were below 1e-10 with 446 shapes."""
 
 
 class LinearProgram:
@@ -48,9 +48,9 @@ class LinearProgram:
         self.shapes = len(counts)
         right = np.concatenate((counts, limits))
         rows = len(right)
-        # Multiples of the golden ratio, modulo 1: spread evenly, without chance.
+        # Multiples of the golden ratio, modulo 1: spread evenly, without randomness.
         self.right: Floats = right * (1.0 + JITTER * (np.arange(1, rows + 1) * 0.6180339887498949 % 1.0))
-        # Columns are nearly empty: [column, entry] the rows and the numbers that are not 0, padded with 0 * row 0.
+        # Columns are nearly empty: [column, entry] the rows and the non-zero numbers, padded with 0 * row 0.
         self._at: Ints = np.zeros((0, 1), np.int64)
         self._by: Floats = np.zeros((0, 1))
         self.price: Floats = np.zeros(0)
@@ -67,7 +67,7 @@ class LinearProgram:
         self._sound: Ints = self.basis
 
     def add(self, columns: Floats, price: Floats) -> None:
-        """Patterns [column, row] that may be used from now on."""
+        """Adds patterns [column, row]."""
         where, rows = np.nonzero(columns)
         filled = np.bincount(where, minlength=len(columns))
         width = max(self._at.shape[1], int(filled.max(initial=0)))
@@ -87,18 +87,18 @@ class LinearProgram:
         return result
 
     def _savings(self) -> Floats:
-        """What each pattern saves at the present row prices, as a part of its own price."""
+        """Returns what each pattern saves at the present dual prices, as a share of its own price."""
         worth = (self.duals[self._at] * self._by).sum(axis=1)
         return np.asarray(np.round((worth - self.price) / _scale(self.price), DIGITS))
 
     def start(self, basis: Ints) -> None:
-        """Begin with this basis, which must be feasible; the columns known by now are never forgotten."""
+        """Starts with this basis, which must be feasible; known columns are kept."""
         self.basis = basis
         self._lasting = len(self.price)
         self._refactor()
 
     def _refactor(self) -> None:
-        """Invert the basis afresh; if rounding has made it singular, go back to the last one that was not."""
+        """Inverts the basis again; if rounding has made it singular, restores the last regular one."""
         try:
             self._inverse = np.linalg.inv(self.columns(self.basis).T).astype(np.float64)
         except np.linalg.LinAlgError:
@@ -110,7 +110,7 @@ class LinearProgram:
         self._pivots = self._pending = 0
 
     def solve(self, pivots: int) -> int:
-        """Improve by at most so many pivots; how many were made."""
+        """Improves by at most this many pivots; returns how many were made."""
         done = 0
         while done < pivots:
             saving = self._savings()
@@ -134,13 +134,13 @@ class LinearProgram:
             column = columns[entering]
             direction = self._times_inverse(column)
             possible = np.flatnonzero(direction > PIVOT)
-            if not len(possible):  # cannot be, in exact arithmetic: a column that only saves
+            if not len(possible):  # cannot happen in exact arithmetic: a column with unlimited savings
                 barred[entering] = np.inf
                 continue
             pivots_there = direction[possible]
             ratio = self.level[possible] / pivots_there
             step = float(ratio.min())
-            # Among equals the largest pivot: the steadiest numbers.
+            # Among equals the largest pivot, for numerical stability.
             chosen = int(np.where(ratio <= step + TIE, np.round(pivots_there, DIGITS), -1.0).argmax())
             leaving = int(possible[chosen])
             cost = float(price[entering] - column @ self.duals)
@@ -172,7 +172,7 @@ class LinearProgram:
         return np.asarray(self._inverse[:, some] @ column[some] - late @ self._left[: self._pending])
 
     def forget(self, keep: int) -> Ints:
-        """Drop the patterns outside the basis that are furthest from paying, down to ``keep``; which ones stay."""
+        """Drops the patterns outside the basis that save the least, down to ``keep``; returns which patterns stay."""
         keep += self._lasting
         if len(self.price) <= keep:
             return np.arange(len(self.price))
@@ -190,5 +190,5 @@ class LinearProgram:
 
 
 def _scale(price: Floats) -> Floats:
-    """What savings are measured against: the price, or 1 for what is free (a surplus, a slack)."""
+    """Returns the denominator of savings: the price, or 1 for a column without a price (a surplus, a slack)."""
     return np.where(price > 0.0, price, 1.0)

@@ -1,16 +1,16 @@
-"""This module moves tasks to machines of their own where that costs little more, because such machines can be
-released one by one.
+"""This module moves tasks to machines of their own where that costs little more, because such machines can be released
+one by one.
 
-What is bought for several tasks together lives as long as the longest of them, and its duration is unknown. The
-cheapest mix puts tasks on one slice for the smallest gain, or for none at all. So, with ``apart``, every slice of the
-mix is looked at again:
+A slice that is bought for several tasks lives as long as the longest of them, and durations are unknown. The cheapest
+mix lets tasks share a slice for the smallest saving, or for none. With ``apart``, every slice of the mix is therefore
+checked again:
 
-1. The tasks on it are taken off one after the other, each onto the cheapest slice that holds it alone: those first
-   whose own slice costs least. What is left moves to the cheapest group that holds it.
-2. As many are taken off as all pieces together cost at most ``1 + apart`` times what the slice would have cost.
-3. No task loses a preference by it, and where a limit leaves no room for the pieces, the slice stays as it was.
+1. Its tasks are removed one after the other, each to the cheapest slice that holds it alone, those with the cheapest
+   own slice first. The rest moves to the cheapest group that holds it.
+2. As many tasks are removed as all parts together cost at most ``1 + apart`` times the original slice.
+3. No task loses a preference, and where a limit leaves no room for the parts, the slice stays as it was.
 
-Tasks that start and end together, those of a gang, stay together.
+Tasks of a gang start and end together, so they stay together.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .column_generation import Lot
 from .knapsack import Catalogue, Knapsacks
 
 MOST: Final = 64
-"""Tasks that are taken off one slice: it bounds the work, and beyond that slices are shared for a good reason."""
+"""Largest number of tasks that are removed from one slice. It bounds the work."""
 
 
 def holds(catalogue: Catalogue, groups: Ints, fills: Ints) -> Bools:
-    """Whether a slice of each group holds the fill as well; a fill that only a clever packing fits may be denied."""
+    """Whether a slice of each group also holds the fill. May be False for a fill that only an unusual packing fits."""
     if not len(groups):
         return np.zeros(0, np.bool_)
     knapsacks = Knapsacks(catalogue)
@@ -39,7 +39,7 @@ def holds(catalogue: Catalogue, groups: Ints, fills: Ints) -> Bools:
 
 
 def parted(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple[Lot, ...]:
-    """The same tasks on more slices that cost little more."""
+    """Returns the same tasks on more slices that cost little more."""
     if market.apart is None:
         return lots
     result: list[Lot] = []
@@ -72,7 +72,7 @@ def _is_within(market: Market, catalogue: Catalogue, bought: Ints) -> bool:
 
 
 def _pieces(market: Market, catalogue: Catalogue, lot: Lot) -> tuple[Lot, ...]:
-    """The lot as tasks that are alone and what is left of it; the lot itself, if that would cost too much."""
+    """Returns the lot as single tasks and the rest of it; the lot itself if that would cost too much."""
     if market.apart is None or int(lot.fill.sum()) < 2:
         return (lot,)
     price = int(catalogue.price[lot.group])
@@ -104,14 +104,15 @@ def _one(lot: Lot, shape: int) -> Ints:
 
 
 def _alone(market: Market, catalogue: Catalogue, group: int, shape: int) -> int:
-    """The cheapest group for one task of a shape that meets as many of its preferences as this one; -1: none."""
+    """Returns the cheapest group for one task of a shape that meets as many of its preferences as this one; -1:
+    none."""
     unmet, rank = catalogue.unmet[shape], market.rank[catalogue.groups]
     fits = np.flatnonzero(catalogue.usable[:, shape] & (unmet <= unmet[group]))
     return min(fits.tolist(), key=lambda one: (catalogue.price[one], unmet[one], rank[one], one), default=-1)
 
 
 def _cheapest_for(market: Market, catalogue: Catalogue, lot: Lot, fills: Ints) -> tuple[list[int], list[int]]:
-    """For each fill the cheapest group that holds it, and its price; nothing costs nothing."""
+    """Returns for each fill the cheapest group that holds it, and its price; an empty fill costs 0."""
     unmet, rank = fills @ catalogue.unmet, market.rank[catalogue.groups]
     may = ~((fills > 0) @ ~catalogue.usable.T) & (unmet <= unmet[:, [lot.group]])
     may &= catalogue.price < catalogue.price[lot.group]
@@ -119,7 +120,7 @@ def _cheapest_for(market: Market, catalogue: Catalogue, lot: Lot, fills: Ints) -
         may &= (fills @ needs)[:, None] <= catalogue.size[:, kind] * catalogue.hosts
     rows, groups = np.nonzero(may)
     held = holds(catalogue, groups, fills[rows])
-    best = [lot.group] * len(fills)  # what holds all of it holds a part
+    best = [lot.group] * len(fills)  # a group that holds all of it holds a part of it
     for row, group in zip(rows[held].tolist(), groups[held].tolist(), strict=True):
         best[row] = min(best[row], group, key=lambda one: (catalogue.price[one], unmet[row, one], rank[one], one))
     return best, [int(catalogue.price[group]) if fill.any() else 0 for group, fill in zip(best, fills, strict=True)]

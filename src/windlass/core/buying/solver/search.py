@@ -1,19 +1,16 @@
-"""``cheapest_mix`` finds the set of new slices that costs the least dollars per hour for all demand that is left.
+"""``cheapest_mix`` finds the set of new slices with the least cost per hour for all demand that is left.
 
-The law:
+1. Shapes that no group can hold are ignored.
+2. A small market is solved exactly (``exact``), a large one by ``column_generation``, both under the limits of each
+   group. Then every slice moves to the cheapest group that holds its tasks.
+3. If the result breaks a limit of the whole cluster (nodes, cost, launches) or leaves tasks that fit somewhere, the
+   hardest are served first (``_hardest_first``): no purchase takes the place of an earlier shape.
+4. With ``apart``, tasks get slices of their own where that costs little more (``own_machines``).
+5. If everything fits on one slice of a group that is as cheap as any, that slice is the answer without a search
+   (``one_slice``): most purchases are for a task or two.
 
-1. Shapes that no group can hold are left alone; they disturb nothing.
-2. A small market is solved exactly (``exact``), a large one by covering (``covering``), both under the headroom of each
-   group. Every slice then moves to the cheapest group that holds what lies on it.
-3. If that breaks a limit of the whole cluster (nodes, money, launches) or leaves tasks although they fit somewhere, the
-   hardest are served first (``_hardest_first``): no purchase ever costs the first shape left a place.
-
-4. With ``apart``, tasks get slices of their own where that costs hardly more (``parting``).
-5. Where all of it fits on one slice of a group that is as cheap as any, that slice is the answer, and nothing else is
-   looked at (``one_slice``): most purchases are for a task or two.
-
-At equal cost: fewer unmet preferences, fewer slices, lower ranks, names. A pure function: no clock, no chance; effort
-is counted in rounds.
+At equal cost: fewer unmet preferences, fewer slices, lower ranks, names. It is a pure function without a clock or
+randomness; effort is counted in rounds.
 """
 
 from __future__ import annotations
@@ -26,23 +23,25 @@ import numpy as np
 from windlass.core.buying.market import Batch, Headroom, Market
 from windlass.core.capacity.room import Floats
 
-from .column_generation import Coverer, Lot
+from .column_generation import Lot
 from .exact import PAIRS, exact_mix, one_slice, pairs
 from .knapsack import Catalogue, Knapsacks
 from .own_machines import holds, parted
+from .separate_parts import solve
 from .shortlist import MANY, shortlisted
 
 FEW_LOTS: Final = 40
 DOUBT: Final = 1.02
-"""With so few lots that cost so much more than they would in fractions, the plain greedy of rule 3 is tried as well: it
-costs some milliseconds, and one slice too many in ten is the largest error that covering makes."""
+"""With at most this many lots that cost at least this much more than with fractions, the greedy search of rule 3 is
+tried as well. It takes some milliseconds, and one slice too many in ten is the largest error of the covering search."""
 
 
 def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
-    """The slices to buy, cheapest for all of ``market.counts`` together, and parted where the market says so.
+    """Returns the slices to buy, cheapest for all of ``market.counts`` together, and separated where the market asks
+    for it.
 
-    ``effort`` is the number of rounds of the covering search (0: one greedy cover); the cost never rises with
-    more of it. Small markets are always solved exactly.
+    ``effort`` is the number of rounds of the covering search (0: one greedy cover); the cost never rises with more
+    rounds. Small markets are always solved exactly.
     """
     if (batch := one_slice(market)) is not None:
         return (batch,)
@@ -61,27 +60,24 @@ def _cheapest_lots(market: Market, catalogue: Catalogue, effort: int) -> tuple[L
             found.append(tuple(Lot(group, 1, fill) for group, fill in mix))
             if proven:
                 return found[0]
-    coverer = Coverer(catalogue, _learned(market, catalogue), many_types=len(market.hosts) > MANY)
-    cover = coverer.best(effort)
+    solution = solve(catalogue, _learned(market, catalogue), effort, many_types=len(market.hosts) > MANY)
     if market.learned is not None:
-        prices = coverer.paid(cover, coverer.worth).tolist()
-        market.learned.update(
-            (market.needs[shape], price) for shape, price in zip(catalogue.shapes, prices, strict=True)
-        )
-    lots = _settled(market, catalogue, cover.lots)
-    if not cover.left.any() and _within_limits(market, catalogue, lots):
+        prices = zip(catalogue.shapes, solution.paid.tolist(), strict=True)
+        market.learned.update((market.needs[shape], price) for shape, price in prices)
+    lots = _settled(market, catalogue, solution.cover.lots)
+    if not solution.cover.left.any() and _within_limits(market, catalogue, lots):
         found.append(lots)
     cost = _cost(catalogue, lots)
-    doubtful = cost > DOUBT * coverer.fractional and not coverer.is_next_above(cost, coverer.fractional)
+    doubtful = cost > DOUBT * solution.fractional and not catalogue.is_next_above(cost, solution.fractional)
     if not found or (len(lots) <= FEW_LOTS and doubtful):
-        plain = _settled(market, catalogue, _hardest_first(market, catalogue, coverer.worth))
+        plain = _settled(market, catalogue, _hardest_first(market, catalogue, solution.worth))
         if not found or _served(plain) == _served(found[0]):
             found.append(plain)
     return min(found, key=lambda lots: _cost(catalogue, lots))
 
 
 def _learned(market: Market, catalogue: Catalogue) -> Floats | None:
-    """What a task of each shape cost in markets before, NaN if it is not known; None if most are not."""
+    """Returns the cost of a task of each shape in earlier markets, NaN where it is not known; None if most are not."""
     known = market.learned or {}
     found = np.array([known.get(market.needs[shape], np.nan) for shape in catalogue.shapes], np.float64)
     return found if 2 * np.isfinite(found).sum() > len(found) else None
@@ -96,7 +92,7 @@ def _served(lots: tuple[Lot, ...]) -> int:
 
 
 def _batches(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple[Batch, ...]:
-    """Equal slices together, in the market's numbering, groups in name order."""
+    """Returns batches of equal slices, in the market's numbering, groups in name order."""
     together: Counter[tuple[int, tuple[int, ...]]] = Counter()
     for lot in lots:
         together[lot.group, tuple(lot.fill.tolist())] += lot.slices
@@ -112,13 +108,13 @@ def _batches(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tup
 
 
 def _settled(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple[Lot, ...]:
-    """The lots in cheaper groups, unless those have so many hosts that the nodes do not suffice."""
+    """Returns the lots in cheaper groups, unless their hosts would exceed ``max_nodes``."""
     moved = _moved(market, catalogue, lots)
     return moved if _within_limits(market, catalogue, moved) else lots
 
 
 def _moved(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple[Lot, ...]:
-    """Each lot in the cheapest group that holds it, as far as headroom goes; at equal price by the order of ties."""
+    """Moves each lot to the cheapest group that holds it, as far as the limits allow; ties by the usual order."""
     if not lots:
         return lots
     fills = np.array([lot.fill for lot in lots])
@@ -133,7 +129,7 @@ def _moved(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple
     same = price == price[np.arange(len(lots)), own][:, None]
     mine = unmet[np.arange(len(lots)), own][:, None]
     better |= same & ((unmet < mine) | ((unmet == mine) & (place < place[own][:, None])))
-    # What surely does not fit is not tried: a shape that may not be there, or more than the slice has in total.
+    # Candidates that surely do not fit are skipped: a shape may not be there, or the sum is larger than the slice.
     better &= ~((fills > 0) @ ~catalogue.usable.T)
     for kind, needs in enumerate(catalogue.plain):
         better &= (fills @ needs)[:, None] <= catalogue.size[:, kind] * catalogue.hosts
@@ -173,7 +169,7 @@ def _within_limits(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) 
 
 
 LOOKAHEAD: Final = 300
-"""Steps of the count of how many tasks can still be served; beyond that it is an estimate from above."""
+"""Largest number of steps of the count of tasks that can still be served; beyond it the count is an upper estimate."""
 
 
 class _Purse:
@@ -196,7 +192,8 @@ class _Purse:
 
 
 def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple[Lot, ...]:
-    """Serve the shapes in order, each with the slices that bring the most worth per dollar, as far as the limits go."""
+    """Serves the shapes in order, each with the slices that give the most value per dollar, as far as the limits
+    allow."""
     knapsacks = Knapsacks(catalogue)
     groups, shapes = np.arange(len(catalogue.groups)), len(catalogue.shapes)
     in_order = np.arange(shapes, 0, -1, dtype=np.float64)
@@ -234,7 +231,7 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
                 slices //= 2
             if bought is not None:
                 break
-        if bought is None:  # only when the count was an estimate: take the first that can be had
+        if bought is None:  # only when the count was an estimate: take the first group that is available
             row = int(value.argmax())
             group = int(open_groups[row])
             bought = Lot(group, 1, fills[row])
@@ -245,7 +242,7 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
 
 
 def _servable(budget: _Purse, wanted: int, alone: dict[int, int], hosts: list[int], price: list[int]) -> int:
-    """The most tasks of one shape that can still be served: branch and bound over how many slices of each group."""
+    """Returns the most tasks of one shape that can still be served: branch and bound over the slices of each group."""
     order = sorted(alone, key=lambda g: (-alone[g] / (price[g] + 1), -alone[g] / hosts[g], g))
     best, steps = 0, 0
 

@@ -1,10 +1,10 @@
 """The shortlist reduces hundreds of machine types to those that can matter for a purchase.
 
-The cost of the search grows with groups times shapes. Where there are very many groups, each is filled once with what
-is worth the most by a first guess. For every set of groups that some shape is restricted to, those with the most value
-per dollar stay, and the best of each step of price: tasks that are left over need small machines, whatever the guess
-says. The cheapest groups for each shape alone stay too. What these cannot hold because of their limits is bought from
-all groups afterwards, slice by slice.
+The cost of the search grows with groups times shapes. Where there are very many groups, each is filled once with the
+most valuable tasks by a first estimate. For every set of groups that some shape is restricted to, the shortlist keeps
+those with the most value per dollar, and the best of each price range, because left-over tasks need small machines. It
+also keeps the cheapest groups for each shape alone. Tasks that these groups cannot hold because of their limits are
+bought from all groups afterwards, slice by slice.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from windlass.core.capacity.room import UNBOUNDED, Floats, Ints
 from .knapsack import Catalogue, Knapsacks
 
 MANY: Final = 400
-"""Up to so many groups all are looked at."""
+"""Up to this many groups, no shortlist is made."""
 FEW: Final = 120
-"""Of these, so many that can be bought are all looked at."""
+"""Nor with at most this many groups that can be bought."""
 BEST: Final = 24
-"""Machine types with the most value per dollar that stay for each set of groups that a shape may go to. Groups with
-equal nodes (the same type in several zones) count once."""
+"""Number of machine types with the most value per dollar that are kept for each set of groups that a shape may use.
+
+Groups with equal nodes (the same type in several zones) count once.
+"""
 STEPS: Final = 24
-"""Steps of price, from the cheapest group of a set to the most expensive, each so many times the one before."""
+"""Number of price ranges, from the cheapest group of a set to the most expensive, each this many times the one
+before."""
 ALONE: Final = 2
-"""Groups that stay for each shape alone."""
+"""Number of groups that are kept for each shape alone."""
 
 
 def shortlisted(market: Market) -> Market:
-    """The market with only the groups that can matter, the others without headroom."""
+    """Returns the market with only the groups that can matter; the others get no headroom."""
     if len(market.hosts) <= MANY:
         return market
     catalogue = Catalogue.of(market, all_groups=True)
@@ -67,9 +70,10 @@ def shortlisted(market: Market) -> Market:
 
 
 def _rough_value(catalogue: Catalogue, knapsacks: Knapsacks, worth: Floats) -> Floats:
-    """What one slice of each group holds is worth, about: filled with the most value for its dominant share first.
+    """Returns the approximate value of the tasks that one slice of each group holds, filled by value per dominant
+    share.
 
-    Shares of devices are added up, and hosts are taken as one: only the ranking of the groups matters.
+    Shares of devices are added up, and the hosts of a slice count as one node: only the ranking of the groups matters.
     """
     density = np.where(catalogue.usable, worth / knapsacks.dominant, -1.0)
     order = np.argsort(-density, axis=1, kind="stable")

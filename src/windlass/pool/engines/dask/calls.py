@@ -1,4 +1,4 @@
-"""CarriedCall and EngineNode are the engine's records of calls under way and of the nodes that run them."""
+"""CarriedCall and EngineNode are the engine's records of calls in flight and of the nodes that run them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class CarriedCall:
     finished: int = 0
     """Items whose results have been delivered."""
     seconds: float = 0.0
-    """What those took."""
+    """The seconds that those took."""
     ordered: str = ""
-    """``revoke`` or ``kill``, if that was asked for."""
+    """``revoke`` or ``kill`` if one was requested."""
 
 
 @dataclass(slots=True)
@@ -30,16 +30,16 @@ class EngineNode:
     calls: dict[str, CarriedCall] = field(default_factory=dict)
     connected: bool = True
     event: int = 0
-    """Number of the last event that was heard."""
+    """Number of the last event that was received."""
     acknowledged: int = 0
     silence: float = 0.0
     silent: bool = False
     why: str = ""
-    """What the node itself said about its end."""
+    """The reason of its end that the node itself reported."""
 
 
 def new_results(carried: CarriedCall, seconds: float, results: bytes) -> tuple[list[PackedResult], float]:
-    """Results as they came, and what they took."""
+    """Results in the order of arrival, and the seconds that they took."""
     found = unpack_entries(results)
     took, carried.seconds = max(0.0, seconds - carried.seconds), max(seconds, carried.seconds)
     carried.finished += len(found)

@@ -1,8 +1,8 @@
 """DaskEngine carries calls from the pool to slots over Dask's encrypted connections.
 
-Dask carries, and decides nothing: a scheduler process passes messages on, and the pool's task book says which call goes
-to which slot. Large values of nodes on other machines go directly between node and program (`data_transfer`).
-`messages` has the picture of the processes. What can die, and what happens then:
+Dask decides nothing: a scheduler process forwards messages, and the pool's task book decides which call goes to which
+slot. Large values of nodes on other machines go directly between node and program (`data_transfer`). `messages` has the
+picture of the processes. What can fail, and what happens then:
 
 - A slot: the node starts it again; the call that ran there has crashed, and the node stays.
 - A node: its connection breaks, its calls are lost.
@@ -10,7 +10,7 @@ to which slot. Large values of nodes on other machines go directly between node 
 - The scheduler: it is started again at the same address, nodes connect again, and calls go on. If that does not succeed
   the engine is lost.
 
-All connections are encrypted, and both sides show a certificate that was made for this pool.
+All connections are encrypted, and both sides present a certificate that was created for this pool.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from windlass.pool.transport.data_transfer import DataServer
 from windlass.pool.transport.process_session import program
 from windlass.pool.transport.slot_page import LONGEST_ID
 from windlass.pool.transport.tls import Credentials, make_credentials
+from windlass.pool.transport.working_directory import working_directory
 from windlass.workloads.protocol import Join
 
 from .calls import CarriedCall, EngineNode, new_results
@@ -41,10 +42,12 @@ from .scheduler_process import SchedulerProcess
 log = logging.getLogger(__name__)
 
 _LEAVING: Final = 6.0
-"""Seconds for nodes to leave: they give their processes two, and their link two."""
+"""Seconds for nodes to leave: they wait two for their processes, and two for their link."""
 
 _SILENT: Final = 5.0
-"""Seconds without a heartbeat, which comes every second, after which a node counts as silent."""
+"""Seconds without a heartbeat, which comes every second, after which a node counts as silent; less if the pool's
+``unhealthy_timeout`` is shorter.
+"""
 
 _REJOINING: Final = 20.0
 """Seconds within which nodes must be back after the scheduler was started again."""
@@ -52,14 +55,14 @@ _REJOINING: Final = 20.0
 _RESTARTS: Final = 5
 
 _RESTART_WINDOW: Final = 60.0
-"""The scheduler is started again so many times in so many seconds; one that dies more often will not live."""
+"""How many restarts of the scheduler are allowed, within how many seconds; after more the engine is lost."""
 
 _UNACKNOWLEDGED: Final = 500
-"""Events of a node after which they are acknowledged without waiting for the next second."""
+"""Number of events of a node that are acknowledged at once, not at the next second."""
 
 
 def requirements() -> tuple[str, ...]:
-    """Return what a node needs in addition to this package, in the versions that are here."""
+    """Return the packages that a node needs in addition to this one, in the versions that are installed here."""
     return tuple(f"{name}=={version(name)}" for name in ("distributed", "cloudpickle"))
 
 
@@ -77,12 +80,15 @@ class DaskEngine:
         unhealthy_timeout: float = 30.0,
     ) -> None:
         """``host``, ``port``: where the scheduler listens; 0: any free port. Nodes on other machines need an address
-        that they can reach. ``contact``: how nodes get there, such as ``10.0.0.7`` or ``10.0.0.7:8786``, if that is
-        not where it listens. ``python``: the interpreter on the nodes. Without ``encrypted`` every user who reaches the
-        port can run code as you: for a loopback of your own at most. ``unhealthy_timeout``: seconds after which a node
-        ends a slot of its own that is stopped."""
+        that they can reach. ``contact``: the address that nodes use, such as ``10.0.0.7`` or ``10.0.0.7:8786``, if it
+        differs. ``python``: the interpreter on the nodes. Without ``encrypted`` every user who reaches the port can run
+        code as you: use it only on a private loopback. ``unhealthy_timeout``: seconds after which a node ends a slot of
+        its own that is stopped.
+        """
         self._host, self._port, self._contact, self._python = host, port, contact, python
         self._encrypted, self._unhealthy_timeout = encrypted, unhealthy_timeout
+        self._directory = working_directory()
+        self._silent_after = max(2 * BEAT, min(_SILENT, unhealthy_timeout))
         self._credentials: Credentials | None = None
         self._node_credentials: Credentials | None = None
         self._listener: Listener | None = None
@@ -93,7 +99,7 @@ class DaskEngine:
         self._places: dict[str, EngineNode] = {}
         """The node of every call that has not ended."""
         self._unwanted: set[str] = set()
-        """Nodes that were dismissed, abandoned or lost: one that comes back is sent away."""
+        """Nodes that were dismissed, abandoned or lost: one that reconnects is ordered to leave."""
         self._deaths: deque[float] = deque()
         self._closing = self._lost = False
         self._changed = asyncio.Event()
@@ -132,7 +138,8 @@ class DaskEngine:
         if self._closing:
             return
         why = f"the Dask scheduler's process ended with code {code}"
-        log.warning("%s and is started again: %s", why, self._running_scheduler.last_output())
+        words = self._running_scheduler.last_output()
+        log.warning("%s and is started again%s", why, f". Its last output: {words}" if words else "")
         if self._writer is not None:
             self._writer.stop()
         self._writer = None
@@ -145,8 +152,8 @@ class DaskEngine:
             while now - self._deaths[0] > _RESTART_WINDOW:
                 self._deaths.popleft()
             if len(self._deaths) > _RESTARTS:
-                words = self._running_scheduler.last_output()
-                self._lose_engine(f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s. {words}")
+                message = self._running_scheduler.last_output()
+                self._lose_engine(f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s. {message}")
                 return
             try:
                 await self._launch()
@@ -158,9 +165,9 @@ class DaskEngine:
         self._events.on_engine_up()
         current = self._running_scheduler.running
         await asyncio.sleep(_REJOINING)
-        if current is not None and self._running_scheduler.running is current:  # else nodes wait for another start
+        if current is not None and self._running_scheduler.running is current:  # else: another restart
             for name in [name for name, node in self._nodes.items() if not node.connected]:
-                self._lose(name, "it did not come back after the scheduler was started again")
+                self._lose(name, "it did not reconnect after the scheduler was restarted")
 
     def _lose_engine(self, why: str) -> None:
         log.error("the engine is lost: %s", why)
@@ -197,7 +204,14 @@ class DaskEngine:
         host = address.partition("://")[2]
         data = f"{host.rpartition(':')[0]}:{self._data.port if self._data is not None else 0}"
         order = DaskNodeOrder(
-            node, slots, address, tuple(sys.path), self._node_credentials, data, self._unhealthy_timeout
+            node,
+            slots,
+            address,
+            tuple(sys.path),
+            self._node_credentials,
+            data,
+            self._unhealthy_timeout,
+            self._directory,
         )
         return Join(
             program(self._python, "windlass.pool.engines.dask.node"),
@@ -212,9 +226,8 @@ class DaskEngine:
             self._soon(call.id, CallOutcome("lost", detail=f"there is no node {call.node}"))
         elif len(call.blob) > MOST or len(call.id.encode()) > LONGEST_ID:
             size = f"{len(call.blob):,} bytes with its arguments; {MOST:,} can be carried"
-            self._soon(
-                call.id, CallOutcome("broken", detail=f"the call is {size}. Share what is large, or read it there")
-            )
+            why = f"the call is {size}. Send large values with pool.put, or read them on the node"
+            self._soon(call.id, CallOutcome("broken", detail=why))
         else:
             carried = node.calls[call.id] = CarriedCall(call)
             self._places[call.id] = node
@@ -234,7 +247,7 @@ class DaskEngine:
         self._order(node, {"leave": True})
         self._lose(node, why)
 
-    # -- how it goes ------------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------------
 
     @property
     def _events(self) -> Listener:
@@ -267,8 +280,9 @@ class DaskEngine:
             self._order(node.facts.node, {what: call})
 
     def _order(self, node: str, order: dict[str, Any]) -> None:
-        """Send an order to a node. Without a scheduler it is lost: calls and what was asked of them are sent again when
-        the node is back."""
+        """Send an order to a node. Without a scheduler it is lost: calls and requests about them are sent again when
+        the node reconnects.
+        """
         if self._writer is not None:
             self._writer.send((node, order))
 
@@ -290,7 +304,7 @@ class DaskEngine:
                 if self._writer is None or not node.connected:
                     continue
                 node.silence += passed
-                if node.silence >= _SILENT and not node.silent:
+                if node.silence >= self._silent_after and not node.silent:
                     node.silent = True
                     self._events.on_node_silent(name, node.silence)
                 self._acknowledge(name, node)
@@ -300,31 +314,31 @@ class DaskEngine:
             node.acknowledged = node.event
             self._order(name, {"ack": node.event})
 
-    # -- what is heard ----------------------------------------------------------------------------------------------
+    # -- messages of nodes ------------------------------------------------------------------------------------------
 
     async def _hear_all(self, comm: Comm, messages: list[Any]) -> None:
-        with suppress(OSError):  # CommClosedError is one: the end of the scheduler's process shows it
+        with suppress(OSError):  # includes CommClosedError: the end of the scheduler's process is noticed elsewhere
             while True:
-                for words in messages:
+                for message in messages:
                     try:
-                        self._hear(*words)
+                        self._handle(*message)
                     except Exception:  # a listener that fails must not stop all others
                         log.exception("a message of the Dask engine was not understood")
                 messages = await comm.read()
 
-    def _hear(self, kind: str, *words: Any) -> None:
+    def _handle(self, kind: str, *message: Any) -> None:
         match kind:
             case "node":
-                self._here(*words)
+                self._here(*message)
             case "events":
-                self._hear_node(*words)
+                self._handle_node(*message)
             case "node-gone":
-                (name,) = words
+                (name,) = message
                 known = self._nodes.get(name)
                 self._lose(name, (known and known.why) or "its host is gone, or was ordered to leave")
 
     def _here(self, name: str, slots: int, python: str, address: str, _lives: object) -> None:
-        """A node has connected, or connected again."""
+        """Handle a node that has connected or reconnected."""
         node = self._nodes.get(name)
         if node is None and (name in self._unwanted or self._closing or self._lost):
             self._order(name, {"leave": True})
@@ -343,26 +357,26 @@ class DaskEngine:
         if new:
             self._events.on_node_joined(node.facts)
 
-    def _hear_node(self, name: str, events: list[tuple[int, tuple[Any, ...]]]) -> None:
+    def _handle_node(self, name: str, events: list[tuple[int, tuple[Any, ...]]]) -> None:
         node = self._nodes.get(name)
         if node is None:
-            return  # it was abandoned: its calls have run elsewhere
+            return  # it was abandoned: its calls ran on other nodes
         node.silence = 0.0
         if node.silent:
             node.silent = False
             self._events.on_node_heard(name)
-        for number, words in events:
+        for number, message in events:
             if number > node.event:
                 node.event = number
-                self._hear_event(node, *words)
+                self._handle_event(node, *message)
         if node.event - node.acknowledged > _UNACKNOWLEDGED:
             self._acknowledge(name, node)
 
-    def _hear_event(self, node: EngineNode, kind: str, *words: Any) -> None:
+    def _handle_event(self, node: EngineNode, kind: str, *message: Any) -> None:
         if kind == "why":
-            node.why = node.why or words[0]
+            node.why = node.why or message[0]
             return
-        call, *rest = words
+        call, *rest = message
         carried = node.calls.get(call)
         if carried is None:
             return  # it has ended for the pool

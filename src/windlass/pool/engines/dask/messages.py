@@ -6,9 +6,9 @@
 
                           pool ◄──────────────► node link: large values, if the two are on different machines
 
-Calls and orders go from left to right, what becomes of them from right to left, each in order. The scheduler only
-passes messages on and remembers nothing of them, so it can be started again: the pool sends calls again that have not
-ended, the node link sends events again that were not acknowledged, and both ignore what they know already.
+Calls and orders go from left to right, their events from right to left, each in order. The scheduler only forwards
+messages and stores none, so it can be restarted: the pool resends calls that have not ended, the node link resends
+events that were not acknowledged, and both ignore duplicates.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from windlass.providers.remote.tunnels import is_remote, tunnels
 BEAT: Final = 1.0
 """Seconds between two heartbeats of a node."""
 NODE: Final = "WINDLASS_DASK_NODE"
-"""In the environment of a node: which node it is, and how it gets to the scheduler, as JSON."""
+"""Environment variable of a node: its name and how it reaches the scheduler, as JSON."""
 SCHEDULER: Final = "WINDLASS_DASK_SCHEDULER"
-"""In the environment of the scheduler: where to listen, and for whom, as JSON."""
+"""Environment variable of the scheduler: where it listens and for which pool, as JSON."""
 MOST: Final = 1 << 30
-"""Bytes of the largest message: a call with its arguments, or its results. The wire itself ends at twice as much."""
+"""Bytes of the largest message: a call with its arguments, or its results. The connection's own limit is twice as high.
+"""
 
 _SETTINGS: Final[Mapping[str, Any]] = {
-    # Nodes give heartbeats of our own, from a process that runs no user code.
+    # Nodes send our own heartbeats, from a process that runs no user code.
     "distributed.scheduler.worker-ttl": None,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.scheduler.idle-timeout": None,
-    # The last so many events of a topic would be kept, with the results that are in them.
+    # Otherwise the last events of a topic are kept, including the results in them.
     "distributed.admin.low-level-log-length": 0,
     "distributed.admin.log-length": 100,
     "distributed.admin.large-graph-warning-threshold": "1 TiB",
@@ -62,7 +63,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 
 
 def set_up() -> None:
-    """In a process of our own: Dask as we use it. Never in the pool's, whose program may have a Dask of its own."""
+    """Configure Dask in a process of Windlass. Never in the pool's process, whose program may use Dask itself."""
     dask.config.set(_SETTINGS)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
@@ -80,21 +81,25 @@ def security_of(credentials: Credentials | None) -> Security:
 
 @dataclass(frozen=True, slots=True)
 class DaskNodeOrder:
-    """What a node reads from its environment."""
+    """The settings that a node reads from its environment."""
 
     node: str
     slots: int
     scheduler: str
     path: tuple[str, ...]
-    """Where the pool's program finds its modules; a node on the same machine finds them there too."""
+    """The module search path of the pool's program; a node on the same machine uses it too."""
     credentials: Credentials | None
     data: str
-    """Where large values are fetched and sent, if the pool is on another machine: ``host:port``."""
+    """The address for large values, if the pool is on another machine: ``host:port``."""
     unhealthy_timeout: float = 30.0
     """Seconds for which a slot may be stopped."""
+    directory: str = ""
+    """The working directory of the pool's program, for tasks on the same machine."""
 
     def arrived(self) -> DaskNodeOrder:
-        """As it is on the machine where the node is: through a tunnel if there is one, and without our own path."""
+        """Return the settings as they apply on the node's machine: through a tunnel if there is one, and without our
+        search path.
+        """
         if not is_remote():
             return self
         scheme, _, address = self.scheduler.partition("://")
@@ -114,7 +119,7 @@ class DaskNodeOrder:
 
 
 class OrderedWriter:
-    """Writes messages to a connection in order; those that come while one is written go together as the next."""
+    """Writes messages to a connection in order; those that arrive during a write are sent together in the next."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
@@ -127,7 +132,7 @@ class OrderedWriter:
         self._more.set()
 
     async def _write(self) -> None:
-        with suppress(OSError):  # CommClosedError is one: the reader of the connection notices it too
+        with suppress(OSError):  # includes CommClosedError: the reader of the connection notices it too
             while True:
                 await self._more.wait()
                 self._more.clear()
@@ -136,11 +141,11 @@ class OrderedWriter:
                     await self._comm.write(messages)
 
     def stop(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         self._task.cancel()
 
     async def close(self) -> None:
-        """Write what is left, and close the connection."""
+        """Write the remaining messages, and close the connection."""
         self.stop()
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(2):

@@ -4,16 +4,16 @@
 
 It forks the node link (`node_link`), which talks to the scheduler, and one process for each slot (`slot`). It has no
 threads and no event loop of its own, so it may fork at any time. One spare process is always ready: a slot whose
-process ended goes on with the spare at once.
+process has ended continues with the spare at once.
 
 - Ordered to kill a call, it kills the process group of its slot, if that call runs there, and starts the slot again.
-- A slot that dies is started again; the pool hears which call it ran and how it ended. A slot that dies again and again
-  before it has run anything takes the node with it.
+- A slot that dies is started again; the pool learns which call it ran and how it ended. If a slot dies repeatedly
+  before it has run anything, the node ends.
 - A slot that is stopped (SIGSTOP) for longer than the limit is killed and started again.
-- It gives a heartbeat every second, so that the pool notices a node that hangs.
+- It sends a heartbeat every second, so that the pool notices a node that hangs.
 - Asked to leave (SIGTERM, or by the link), or without its link, it ends all processes and itself.
-- Killed, it takes all of them with it, by the parent-death signal of the kernel. On another machine than the pool's a
-  guard removes the large values that it kept.
+- If it is killed, all its processes end, by the parent-death signal of the kernel. On another machine than the pool's a
+  guard removes the large values that it stored.
 
 Needs Linux.
 """
@@ -50,9 +50,11 @@ GRACE: Final = 2.0
 """Seconds between SIGTERM and SIGKILL when the node leaves."""
 _PR_SET_PDEATHSIG: Final = 1
 _LOCK: Final = 5.0
-"""Seconds that a slot may hold its page; one that needs longer does not run any more."""
+"""Seconds that a slot may hold the lock of its page; after that it is assumed to hang."""
+_AFTER_CRASH: Final = 0.05
+"""Seconds until a spare process that is in use is replaced: the crash is reported and the task runs again first."""
 _NEXT_SPARE: Final = 5.0
-"""Seconds until a spare process that ended without having been used is replaced: the next one may end as quickly."""
+"""Seconds until an unused spare process that has ended is replaced: the next one may end as quickly."""
 _STILLBORN: Final = 3
 """Processes of one slot in a row that may end before they have run a call."""
 
@@ -64,10 +66,10 @@ class SlotProcess:
     pid: int
     page: SlotPage
     calls: socket.socket
-    """The end of its socket that goes to the node link."""
+    """The node link's end of its socket."""
     life: int = 0
     stopped_since: float | None = None
-    stillborn: int = 0
+    failed_starts: int = 0
     """Processes of this slot in a row that ended without having run a call."""
 
     def close(self) -> None:
@@ -92,7 +94,7 @@ class DaskNode:
         self._leaving = False
 
     def run(self) -> None:
-        """Until it has left."""
+        """Run until the node has left."""
         for slot in range(self._order.slots):
             self._start(slot, 1)
         waits = select.poll()
@@ -100,10 +102,11 @@ class DaskNode:
         waits.register(self._to_link, select.POLLIN)
         due = time.monotonic()
         while not self._leaving:
-            waits.poll(max(0, 1000 * (due - time.monotonic())))
+            awaited = due if self._spare is not None else min(due, self._spare_due)
+            waits.poll(max(0, 1000 * (awaited - time.monotonic())))
             with suppress(BlockingIOError):
                 os.read(self._awake, 4096)
-            self._hear()
+            self._handle()
             self._reap()
             if self._spare is None and time.monotonic() >= self._spare_due and not self._leaving:
                 self._spare = self._new_process()
@@ -118,7 +121,7 @@ class DaskNode:
 
     # -- orders -----------------------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
+    def _handle(self) -> None:
         try:
             text = self._to_link.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -135,7 +138,9 @@ class DaskNode:
             self._leaving = True
 
     def _kill(self, slot: int, life: int, call: str) -> None:
-        """If that call runs there: while the page is locked it can neither end nor can another begin."""
+        """Kill the slot's process if that call runs there. While the page is locked, it cannot end and no other call
+        can begin.
+        """
         process = self._slots.get(slot)
         if process is None or process.life != life:
             return
@@ -162,18 +167,20 @@ class DaskNode:
 
     # -- processes --------------------------------------------------------------------------------------------------
 
-    def _start(self, slot: int, life: int, stillborn: int = 0) -> None:
-        """Give a slot a process: the spare one if it is ready."""
+    def _start(self, slot: int, life: int, failed_starts: int = 0) -> None:
+        """Give a slot a process: the spare one if there is one."""
         process, self._spare = self._spare, None
+        if process is not None:
+            self._spare_due = time.monotonic() + _AFTER_CRASH
         if process is not None and _is_stopped(process.pid):
             _signal(process.pid, signal.SIGKILL)
             process.close()
             process = None
         process = self._slots[slot] = process or self._new_process()
-        process.life, process.stillborn = life, stillborn
-        words = json.dumps({"slot": slot, "life": life}).encode()
+        process.life, process.failed_starts = life, failed_starts
+        message = json.dumps({"slot": slot, "life": life}).encode()
         with suppress(OSError):
-            socket.send_fds(self._to_link, [words], [process.calls.fileno(), *process.page.handles])
+            socket.send_fds(self._to_link, [message], [process.calls.fileno(), *process.page.handles])
         process.calls.close()
 
     def _new_process(self) -> SlotProcess:
@@ -182,26 +189,26 @@ class DaskNode:
 
         def run() -> None:
             os.setpgid(0, 0)
-            slot_module.live(self._order.path, page, here)
+            slot_module.live(self._order.directory, self._order.path, page, here)
 
         pid = self._forked(run, self._to_link, there, *([self._spare.calls] if self._spare is not None else []))
         with suppress(OSError):
-            os.setpgid(pid, pid)  # whichever of the two comes first: a kill must find the group
+            os.setpgid(pid, pid)  # in both processes, whichever runs first: a kill must find the group
         here.close()
         return SlotProcess(pid, page, there)
 
     def _restart(self, slot: int, how: str, killed: str = "") -> None:
-        """A slot's process has ended: say so, and start another one."""
+        """Report the end of a slot's process, and start another one."""
         ended = self._slots.pop(slot)
         idle = not ended.page.used
         self._send({"gone": slot, "life": ended.life, "how": how, "killed": killed})
         ended.close()
-        stillborn = ended.stillborn + 1 if idle else 0
-        if stillborn >= _STILLBORN:
-            self._send({"why": f"slot {slot} cannot start: its process {how}, {stillborn} times in a row"})
+        failed_starts = ended.failed_starts + 1 if idle else 0
+        if failed_starts >= _STILLBORN:
+            self._send({"why": f"slot {slot} cannot start: its process {how}, {failed_starts} times in a row"})
             self._leaving = True
         else:
-            self._start(slot, ended.life + 1, stillborn)
+            self._start(slot, ended.life + 1, failed_starts)
 
     def _forked(self, run: Callable[[], None], *close: socket.socket) -> int:
         parent = os.getpid()
@@ -233,7 +240,7 @@ class DaskNode:
                 pid, status = found
                 slot = next((slot for slot, process in self._slots.items() if process.pid == pid), None)
                 if slot is not None:
-                    _signal(pid, signal.SIGKILL)  # what its call had started
+                    _signal(pid, signal.SIGKILL)  # processes that its call had started
                     self._restart(slot, _how(status))
                 elif self._spare is not None and pid == self._spare.pid:
                     self._spare.close()
@@ -241,10 +248,10 @@ class DaskNode:
                 elif pid == self._link:
                     self._leaving = True
 
-    def _send(self, words: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         with suppress(OSError):
-            flags = socket.MSG_DONTWAIT if "beat" in words else 0  # a heartbeat may be lost, nothing else
-            self._to_link.send(json.dumps(words).encode(), flags)
+            flags = socket.MSG_DONTWAIT if "beat" in message else 0  # only a heartbeat may be lost
+            self._to_link.send(json.dumps(message).encode(), flags)
 
     def _end(self) -> None:
         """End the slots first: the pool counts their calls as lost when the link is gone, so nothing may run then."""
@@ -261,8 +268,8 @@ class DaskNode:
                     _signal(pid, signal.SIGKILL)
             self._doze()
         for process in self._slots.values():
-            _signal(process.pid, signal.SIGKILL)  # what a call had started, and what did not listen
-        self._to_link.close()  # the link sends what is left to send, and ends
+            _signal(process.pid, signal.SIGKILL)  # processes that a call had started, and those that ignored SIGTERM
+        self._to_link.close()  # the link sends its remaining messages, and ends
         until = time.monotonic() + GRACE
         while not _gone(self._link):
             if time.monotonic() > until:
@@ -270,12 +277,12 @@ class DaskNode:
                     os.kill(self._link, signal.SIGKILL)
             self._doze()
         if self._guard:
-            sweep()  # what the link left, if it was killed
+            sweep()  # files of the link, if it was killed
             with suppress(OSError):
                 os.kill(self._guard, signal.SIGKILL)
 
     def _doze(self) -> None:
-        """Until a process has ended, or a moment is over."""
+        """Wait until a process has ended, or for a moment."""
         select.select([self._awake], [], [], 0.05)
         with suppress(BlockingIOError):
             os.read(self._awake, 4096)
@@ -323,7 +330,7 @@ def main() -> int:
         sys.stderr.write(f"windlass: {NODE} is not set; a node is started by what a pool's engine gives as its join\n")
         return 2
     dask_messages.set_up()
-    gc.freeze()  # what is loaded is shared with all processes to come
+    gc.freeze()  # loaded modules are shared with all forked processes
     node = DaskNode(DaskNodeOrder.of(text).arrived())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: node.leave())

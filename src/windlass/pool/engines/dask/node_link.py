@@ -1,9 +1,8 @@
-"""NodeLink connects a node to the scheduler: a separate process, so that it receives orders also while slots are busy.
-
-It hands calls to the slots, one at a time each, reads the results of finished items out of their pages, takes items
-back that have not begun, and passes on heartbeats of the supervisor. Every event has a number and is kept until the
-pool has acknowledged it. When the connection breaks it connects again for a while, because the scheduler may have been
-started again; slots go on meanwhile. After that the link ends, and with it the node.
+"""NodeLink connects a node to the scheduler. It is a separate process, so that it receives orders also while slots are
+busy. It sends calls to the slots, one at a time each, reads the results of finished items from their pages, takes back
+items that have not begun, and forwards heartbeats of the supervisor. Every event has a number and is kept until the
+pool has acknowledged it. When the connection breaks, the link tries to reconnect for a while, because the scheduler may
+have been restarted; slots continue meanwhile. If that fails, the link ends, and with it the node.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from windlass.pool.transport.slot_page import SETTLING, SlotPage
 from .messages import DaskNodeOrder, OrderedWriter, security_of
 
 CONNECTING: Final = 60.0
-"""Seconds within which the first connection must be there."""
+"""Seconds for the first connection."""
 RECONNECTING: Final = 20.0
-"""Seconds within which a broken connection must be there again."""
+"""Seconds for the reconnection."""
 _PAUSE: Final = 0.2
 _FIRST_LOOK: Final = 0.004
 _LAST_LOOK: Final = 0.05
-"""Seconds between two looks for results of a batch, at its beginning and later."""
+"""Seconds between two checks for results of a batch, at its beginning and later."""
 _KNOWN: Final = 10_000
-"""Calls that are remembered, so that one that is sent again is not run again."""
+"""Number of call ids that are remembered, so that a call that is resent does not run twice."""
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class _LinkCall:
     blob: bytes
     environment: dict[str, str]
     revoked: bool = False
-    """Whether it is to be taken back as soon as it has begun."""
+    """Whether its items are taken back as soon as it has begun."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,17 +63,17 @@ class _LinkSlot:
 
 
 class NodeLink:
-    """Between the slots of a node, its supervisor and the scheduler."""
+    """Connects the slots of a node, its supervisor and the scheduler."""
 
     def __init__(self, order: DaskNodeOrder, supervisor: socket.socket) -> None:
         self._order, self._supervisor = order, supervisor
         self._arguments = security_of(order.credentials).get_connection_args("worker")
         self._slots: dict[int, _LinkSlot] = {}
         self._early: dict[int, list[_LinkCall]] = {}
-        """Calls for slots whose process is not there yet."""
+        """Calls for slots whose process has not started yet."""
         self._data = DataClient(order.data, order.credentials)
         self._store: DataStore | None = None
-        """Values from the pool's machine and results for it, if that is another one."""
+        """The client for values and results, if the pool is on another machine."""
         self._wanted: dict[str, list[_LinkSlot]] = {}
         """Slots that wait for a value."""
         self._known: OrderedDict[str, None] = OrderedDict()
@@ -147,9 +146,9 @@ class NodeLink:
         while self._events and self._events[0][0] <= number:
             self._events.popleft()
 
-    def _send(self, *words: Any) -> None:
+    def _send(self, *message: Any) -> None:
         self._number += 1
-        event = self._number, words
+        event = self._number, message
         self._events.append(event)
         if self._writer is not None:
             self._writer.send(event)
@@ -163,7 +162,7 @@ class NodeLink:
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
         slot = self._slots.get(number)
-        if slot is None:  # its process has died, and the next one is not there yet
+        if slot is None:  # its process has died, and the next one has not started yet
             self._early.setdefault(number, []).append(call)
         else:
             slot.waiting.append(call)
@@ -217,7 +216,7 @@ class NodeLink:
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def _read(self, slot: _LinkSlot) -> None:
-        """Everything that a slot has sent."""
+        """Handle the messages of a slot."""
         while True:
             try:
                 some = slot.process.recv(1 << 18)
@@ -228,10 +227,10 @@ class NodeLink:
             if not some:
                 asyncio.get_running_loop().remove_reader(slot.process)
                 return
-            for words in slot.frames.feed(some):
-                self._hear(slot, *words)
+            for message in slot.frames.feed(some):
+                self._handle(slot, *message)
 
-    def _hear(self, slot: _LinkSlot, kind: str, call: str, *words: Any) -> None:
+    def _handle(self, slot: _LinkSlot, kind: str, call: str, *message: Any) -> None:
         match kind:
             case "began":
                 self._send("began", call)
@@ -244,18 +243,18 @@ class NodeLink:
             case "place":
                 self._keep(self._hand(slot, frame_of(tuple(self._own_store().place))))
             case "put":
-                self._keep(self._put(slot, call, words[0]))
+                self._keep(self._put(slot, call, message[0]))
             case "results":
                 self._collect(slot)
-                seconds, entry = words
+                seconds, entry = message
                 self._passed(slot.running, seconds, entry)
             case "over":
-                seconds, broken = words
+                seconds, broken = message
                 self._send("over", call, seconds, slot.page.take()[1], broken)
                 slot.running = None
                 self._next(slot)
             case _:
-                self._send(kind, call, *words)
+                self._send(kind, call, *message)
 
     def _look_later(self, slot: _LinkSlot, call: _LinkCall, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self._look, slot, call, seconds)
@@ -273,7 +272,7 @@ class NodeLink:
             self._send("results", call.id, seconds, results)
 
     def _died(self, number: int, life: int, how: str, killed: str) -> None:
-        """The process of a slot has ended: nothing more comes from it than what is here already."""
+        """Handle the end of a slot's process, after its last messages."""
         slot = self._slots.get(number)
         if slot is None or slot.life != life:
             return
@@ -300,7 +299,7 @@ class NodeLink:
         return self._store
 
     def _fetch(self, slot: _LinkSlot, name: str) -> None:
-        """A slot needs a value whose file is on the pool's machine, which is another one."""
+        """Fetch a value that a slot needs from the pool's machine."""
         path = self._own_store().known(name)
         if path is not None and Path(path).exists():
             self._keep(self._hand(slot, frame_of((path, ""))))
@@ -319,7 +318,7 @@ class NodeLink:
             await self._hand(slot, frame_of(answer))
 
     async def _put(self, slot: _LinkSlot, name: str, path: str) -> None:
-        """A slot has a large result for the pool, which is on another machine."""
+        """Send a large result of a slot to the pool's machine."""
         try:
             answer = await asyncio.to_thread(self._data.send, name, path), ""
         except OSError as error:

@@ -2,9 +2,9 @@
 
     WINDLASS_DASK_SCHEDULER='{"pool": 123, ...}' python -m windlass.pool.engines.dask.scheduler
 
-It says where it listens with one line on stdout, and ends when the pool's process does, however that ends; nodes are
-ordered to leave then. It decides nothing and unpickles nothing: the pool's task book says which call
-goes where. It remembers only which node is on which connection, so that another one can take its place at any time.
+It prints its address as one line on stdout. It ends when the pool's process ends in any way, and then orders the nodes
+to leave. It decides nothing and unpickles nothing: the pool's task book decides which call goes where. It stores only
+which node is on which connection, so it can be restarted at any time.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from . import messages as dask_messages
 from .messages import SCHEDULER, OrderedWriter
 
 _PARTING: Final = 0.5
-"""Seconds for the last orders to reach the nodes."""
+"""Seconds for the last orders to the nodes."""
 
 
 class MessageServer(Server):  # type: ignore[misc, unused-ignore]
-    """Passes orders to nodes, and what they say to the pool."""
+    """Forwards orders to nodes and events to the pool."""
 
     def __init__(self, secret: str, **options: Any) -> None:
-        """``secret``: known to the pool alone; nodes have certificates too and must not give orders."""
+        """``secret``: known only to the pool; nodes have certificates too and must not give orders."""
         self._secret = secret
         self._pool: OrderedWriter | None = None
         self._nodes: dict[str, OrderedWriter] = {}
         self._missed: list[Any] = []
-        """Messages of nodes from before the pool was connected."""
+        """Messages of nodes that arrived before the pool was connected."""
         super().__init__({"windlass_pool": self.hold_pool, "windlass_node": self.hold_node}, **options)
 
     async def hold_pool(self, comm: Comm, secret: str) -> Status:
-        """Serve the pool for as long as its connection holds."""
+        """Serve the pool until its connection ends."""
         if secret != self._secret:
             comm.abort()
             return Status.dont_reply
@@ -62,7 +62,7 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
     async def hold_node(
         self, comm: Comm, node: str, slots: int, python: str, address: str, lives: dict[str, int]
     ) -> Status:
-        """Serve a node for as long as its connection holds."""
+        """Serve a node until its connection ends."""
         writer = self._nodes[node] = OrderedWriter(comm)
         self._send("node", node, slots, python, address, lives)
         with suppress(OSError):  # CommClosedError is one
@@ -73,14 +73,14 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
             self._send("node-gone", node)
         return Status.dont_reply
 
-    def _send(self, *words: Any) -> None:
+    def _send(self, *message: Any) -> None:
         if self._pool is None:
-            self._missed.append(words)
+            self._missed.append(message)
         else:
-            self._pool.send(words)
+            self._pool.send(message)
 
     async def part(self) -> None:
-        """Have all nodes leave."""
+        """Order all nodes to leave."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PARTING):
                 for writer in self._nodes.values():
@@ -89,7 +89,7 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
 
 
 async def serve(parameters: dict[str, Any]) -> None:
-    """Until the pool's process has ended, or wants it."""
+    """Run until the pool's process has ended, or orders it to end."""
     ended = stop_event(parameters["pool"])
     if ended.is_set():
         return
@@ -109,7 +109,7 @@ async def serve(parameters: dict[str, Any]) -> None:
     await ended.wait()
     await server.part()
     sweep()  # large values of a program that was killed
-    os._exit(0)  # nothing here is worth a slow end
+    os._exit(0)  # nothing needs to be cleaned up
 
 
 def main() -> None:

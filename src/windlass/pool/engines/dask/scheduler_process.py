@@ -1,6 +1,6 @@
 """SchedulerProcess starts the scheduler's process and connects the pool to it.
 
-It can be started again after it died: it then listens at the same port, so that nodes find it.
+A scheduler that has died can be restarted: it listens at the same port, so that nodes can reconnect.
 """
 
 from __future__ import annotations
@@ -75,12 +75,11 @@ class SchedulerProcess:
                 return await self._connect(process)
         except OSError as error:  # TimeoutError is one
             await _end(process)
-            words = f"{type(error).__name__} {error} {self.last_output()}"
-            raise EngineError(f"the Dask scheduler cannot be reached: {words}") from error
+            message = f"{type(error).__name__} {error} {self.last_output()}"
+            raise EngineError(f"the Dask scheduler cannot be reached: {message}") from error
 
     async def _connect(self, process: asyncio.subprocess.Process) -> list[Any]:
-        """A scheduler that dies meanwhile is an OSError at once: Dask would try to reach it for as long as the time
-        limit."""
+        """Connect to the scheduler. If it dies meanwhile, raise OSError at once: Dask would retry for a long time."""
         connecting, ended = asyncio.ensure_future(self._greet()), asyncio.ensure_future(process.wait())
         try:
             await asyncio.wait([connecting, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +98,7 @@ class SchedulerProcess:
         return messages
 
     def last_output(self) -> str:
-        """The end of what it wrote to stderr."""
+        """Return the end of its stderr."""
         if self._errors.closed:
             return ""
         self._errors.seek(0)

@@ -1,8 +1,8 @@
 """This program is one slot: it runs the calls that the node link sends, one after the other.
 
-It has no event loop and no network: a call comes over a socket of this machine, and what becomes of it goes back the
-same way. Which item runs, and the results of items that have ended, are in the `SlotPage`, so that nothing of a call is
-in doubt when the process dies in the middle of it.
+It has no event loop and no network: calls and their events go over a local socket. The number of the running item and
+the results of finished items are in the `SlotPage`, so they are known even when the process dies in the middle of a
+call.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
 from windlass.pool.transport.serialization import result_entry
 from windlass.pool.transport.slot_page import SlotPage
+from windlass.pool.transport.working_directory import enter_program
 from windlass.providers.remote.tunnels import is_remote
 
 from .messages import MOST
 
 
 class SlotRunner:
-    """Runs calls until the node link is gone."""
+    """Runs calls until the node link has ended."""
 
     def __init__(self, page: SlotPage, link: socket.socket, log: int) -> None:
         self._page, self._link = page, link
         self._away = is_remote()
         self._runner = Runner(ProcessOutput(log), self._fetch, self._deliver, away=self._away)
         self._place: StorePlace | None = None
-        """Where this node keeps values, if the pool is on another machine."""
+        """The directories of this node's values, if the pool is on another machine."""
 
     def serve(self) -> None:
         while (frame := receive_frame(self._link)) is not None:
@@ -68,8 +69,9 @@ class SlotRunner:
         self.send("over", call, time.perf_counter() - began, broken)
 
     def _fetch(self, name: str, path: str) -> str:
-        """The path of a shared value here: the pool's own file on its machine, and a copy on another one, which the
-        node link fetches once for all slots."""
+        """Return the local path of a shared value: the pool's own file on its machine; on another machine a copy, which
+        the node link fetches once for all slots.
+        """
         if not self._away and os.path.exists(path):  # noqa: PTH110  # quick
             return path
         found, why = self._ask("fetch", name)
@@ -78,8 +80,9 @@ class SlotRunner:
         return str(found)
 
     def _deliver(self, name: str, value: Packed) -> str:
-        """Bring a large result to the pool's machine, which is another one: as a file here, which the node link sends.
-        The call waits for that, so that results that are not sent yet never pile up."""
+        """Send a large result to the pool on another machine: write a file here, which the node link sends. The call
+        waits for that, so unsent results never accumulate.
+        """
         if self._place is None:
             self._place = StorePlace(*self._ask("place", ""))
         path = create(self._place, name, value)
@@ -91,19 +94,19 @@ class SlotRunner:
             raise OSError(why)
         return str(found)
 
-    def _ask(self, *words: Any) -> Any:
-        self.send(*words)
+    def _ask(self, *message: Any) -> Any:
+        self.send(*message)
         answer = receive_frame(self._link)
         if answer is None:
             raise OSError("the node lost its link to the pool")
         return answer
 
-    def send(self, *words: Any) -> None:
-        send_frame(self._link, words)
+    def send(self, *message: Any) -> None:
+        send_frame(self._link, message)
 
 
 class _Events:
-    """What happens while a call runs."""
+    """Forwards the output and the values of a call."""
 
     def __init__(self, slot: SlotRunner, call: str) -> None:
         self._slot, self._call = slot, call
@@ -115,11 +118,11 @@ class _Events:
         self._slot.send("yielded", self._call, item, blob)
 
 
-def live(path: Sequence[str], page: SlotPage, link: socket.socket) -> None:
+def live(directory: str, path: Sequence[str], page: SlotPage, link: socket.socket) -> None:
     """Run a slot in this process, which was forked for it."""
     random.seed()
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
-    sys.path.extend(one for one in path if one not in sys.path)
+    enter_program(directory, path)
     with suppress(OSError):  # the node link is gone, and the node with it
         SlotRunner(page, link, os.dup(2)).serve()

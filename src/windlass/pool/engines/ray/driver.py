@@ -1,9 +1,10 @@
-"""RayDriver is the process that starts Ray's head, runs the actors that are the slots, and holds a line to each node.
+"""RayDriver starts Ray's head, runs an actor for each slot, and has a connection to each node. It is a separate
+process:
 
     WINDLASS_RAY_HUB='{"pool": 123, ...}' python -m windlass.pool.engines.ray.driver
 
-A slot's next call is sent when the one before it has ended. So a call that waits is taken back here, and killing one
-call never hits the next. It ends when the pool's process does, however that ends.
+A slot's next call is sent when the one before it has ended. So a waiting call is taken back here, and killing one call
+never kills the next. The driver ends when the pool's process ends in any way.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from windlass.pool.transport.data_store import sweep
 from windlass.pool.transport.process_session import ProcessSession, stop_event
 from windlass.pool.transport.tls import Credentials, tls_context
 
-from .messages import HUB, frame, resource_of, watch_over, words_from
+from .messages import HUB, frame, read_message, resource_of, watch_over
 from .node import ray_command, short_directory
 from .slot import CONCURRENCY, RaySlot
 
 _LEAVING: Final = 10.0
 """Seconds for nodes to leave."""
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 180.0
 
 
 @dataclass(slots=True)
@@ -69,21 +70,21 @@ class _Node:
 
 
 class RayDriver:
-    """Between the pool and Ray."""
+    """Connects the pool and Ray."""
 
-    def __init__(self, pool: asyncio.StreamWriter, path: tuple[str, ...]) -> None:
-        self._pool, self._path = pool, path
+    def __init__(self, pool: asyncio.StreamWriter, directory: str, path: tuple[str, ...]) -> None:
+        self._pool, self._directory, self._path = pool, directory, path
         self._nodes: dict[str, _Node] = {}
         self._dismissed: set[str] = set()
         self._changed = asyncio.Event()
 
-    # -- what the pool wants ----------------------------------------------------------------------------------------
+    # -- orders of the pool -----------------------------------------------------------------------------------------
 
     async def obey(self, reader: asyncio.StreamReader) -> None:
-        """Until the pool has no more to say."""
+        """Handle orders until the pool closes the connection."""
         with suppress(asyncio.IncompleteReadError):
             while True:
-                match await words_from(reader):
+                match await read_message(reader):
                     case ("run", call, node, slot, items, blob, environment):
                         self._run(node, slot, _Call(call, items, blob, environment))
                     case ("revoke", call):
@@ -146,7 +147,7 @@ class RayDriver:
             self._nodes[node].line.write(b"leave\n")
 
     async def close(self) -> None:
-        """Have all nodes leave."""
+        """Order all nodes to leave."""
         for node in self._nodes:
             self._leave(node)
         with suppress(TimeoutError):
@@ -162,11 +163,11 @@ class RayDriver:
         return [(node, slot) for node in self._nodes.values() for slot in node.slots]
 
     async def _start(self, node: _Node, slot: _Slot) -> None:
-        """A process for a slot. Ray waits with it until the node's resource is there."""
+        """Start the process of a slot. Ray starts it when the node's resource exists."""
         pinned = {"num_cpus": 0, "resources": {resource_of(node.name): 0.001}, "max_restarts": 0}
         slot.ready = False
         actor = ray.remote(RaySlot).options(max_task_retries=0, max_concurrency=CONCURRENCY, **pinned)
-        slot.actor = actor.remote(self._path)
+        slot.actor = actor.remote(self._directory, self._path)
         try:
             await slot.actor.ready.remote()
         except RayError as error:
@@ -180,7 +181,7 @@ class RayDriver:
         self._next(node, slot)
 
     def _next(self, node: _Node, slot: _Slot, *, alive: bool = False) -> None:
-        """Send the next call. ``alive``: the process of the slot has just answered."""
+        """Send the next call of a slot. ``alive``: the slot's process has just answered."""
         if slot.ready and slot.running is None and slot.waiting:
             slot.running = slot.waiting.popleft()
             self._do(node, self._carry(node, slot, slot.running, alive=alive))
@@ -209,25 +210,25 @@ class RayDriver:
         except RayError as error:
             self._end(call, "broken", f"Ray could not run it: {error}")
         slot.running = None
-        if slot.killing or crashed:  # also when it had come to its end by then: the actor is dead
+        if slot.killing or crashed:  # also if it had just ended: the actor is dead
             slot.killing = False
             self._do(node, self._start(node, slot))
         else:
             self._next(node, slot, alive=True)
 
     async def _stream(self, slot: _Slot, call: _Call) -> None:
-        """Run a call on its slot, and pass on what happens."""
+        """Run a call on its slot, and forward its events."""
         run = slot.actor.carry.options(num_returns="streaming")
         async for one in run.remote(call.id, call.items, call.blob, call.environment):
-            what, *words = await one
+            what, *message = await one
             call.began = True
             if what in ("done", "broken"):
-                self._end(call, what, "".join(words))
-                return  # at once: a kill that comes while the stream is brought to its end is too late
-            self._send("call", call.id, what, *words)
+                self._end(call, what, "".join(message))
+                return  # at once: a kill that arrives while the stream ends is too late
+            self._send("call", call.id, what, *message)
 
     def _cannot_start(self, node: _Node, slot: _Slot, error: RayError) -> None:
-        """The node goes, and says so by the end of its line: only then is it certain that nothing runs there."""
+        """Order a node to leave. The end of its connection shows that nothing runs there."""
         node.why = node.why or f"the process of its slot {slot.number} cannot start: {str(error).splitlines()[0]}"
         self._leave(node.name)
 
@@ -239,7 +240,7 @@ class RayDriver:
     # -- nodes ------------------------------------------------------------------------------------------------------
 
     async def hold_line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A node's line, for as long as it holds."""
+        """Serve a node until its connection ends."""
         watch_over(writer.get_extra_info("socket"))
         node = None
         with suppress(OSError, ValueError, KeyError):
@@ -278,12 +279,12 @@ class RayDriver:
     def _end(self, call: _Call, ending: str, detail: str = "") -> None:
         self._send("ended", call.id, ending, detail, call.began)
 
-    def _send(self, *words: Any) -> None:
-        self._pool.write(frame(*words))
+    def _send(self, *message: Any) -> None:
+        self._pool.write(frame(*message))
 
 
 async def serve(parameters: dict[str, Any]) -> None:
-    """Until the pool's process has ended, or wants it."""
+    """Run until the pool's process has ended, or orders it to end."""
     over = stop_event(parameters["pool"])
     if over.is_set():
         return
@@ -311,7 +312,7 @@ async def serve(parameters: dict[str, Any]) -> None:
         head = f"{parameters['host']}:{port}"
         ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=parameters["host"])
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=parameters["pipe"]))
-        hub = RayDriver(writer, tuple(parameters["path"]))
+        hub = RayDriver(writer, parameters["directory"], tuple(parameters["path"]))
         security = tls_context(Credentials(**parameters["credentials"]), server=True)
         server = await asyncio.start_server(hub.hold_line, parameters["host"], 0, ssl=security)
         writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
@@ -329,16 +330,16 @@ async def _until_it_listens(session: ProcessSession, host: str, port: int) -> No
     async with asyncio.timeout(_PATIENCE):
         while True:
             if session.ended:
-                raise RuntimeError(f"Ray's head did not start: {session.last_words()}")
+                raise RuntimeError(f"Ray's head did not start: {session.last_output()}")
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(host, port)
                 writer.close()
                 break
             await asyncio.sleep(0.05)
-        # The head is there when its own node is: only then can a driver join.
-        while "--block" not in session.last_words():
+        # A driver can join only after the head's own node has started.
+        while "--block" not in session.last_output():
             if session.ended:
-                raise RuntimeError(f"Ray's head did not start: {session.last_words()}")
+                raise RuntimeError(f"Ray's head did not start: {session.last_output()}")
             await asyncio.sleep(0.05)
 
 

@@ -1,7 +1,6 @@
-"""The Ray engine, on the pool's side: it passes calls to the process that drives Ray. `messages` has the picture.
-
-Between machines, Ray's own traffic is guarded by a token and is not encrypted: it belongs into a network of its own.
-The lines of the nodes are encrypted, with certificates made for the pool.
+"""RayEngine sends calls to the process that drives Ray. `messages` has a diagram of the processes. Between machines,
+Ray's own traffic is protected by a token and is not encrypted, so use a private network. The connections of the nodes
+to the driver are encrypted, with certificates created for the pool.
 """
 
 from __future__ import annotations
@@ -24,18 +23,21 @@ from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Liste
 from windlass.pool.transport.data_transfer import DataServer
 from windlass.pool.transport.process_session import program
 from windlass.pool.transport.tls import Credentials, make_credentials
+from windlass.pool.transport.working_directory import working_directory
 from windlass.workloads.protocol import Join
 
 from .loopback import is_loopback
-from .messages import HUB, NODE, RayNodeOrder, frame, ray_environment, words_from
+from .messages import HUB, NODE, RayNodeOrder, frame, ray_environment, read_message
 
 log = logging.getLogger(__name__)
 
-_STARTING: Final = 120.0
-"""Seconds within which Ray's head must be there; it takes 6 on a machine that is not busy."""
+_STARTING: Final = 240.0
+"""Seconds for the start of Ray's head; it takes 6 on a machine that is not busy."""
 _LEAVING: Final = 20.0
 _SILENT: Final = 5.0
-"""Seconds without a heartbeat, which comes every second, after which a node counts as silent."""
+"""Seconds without a heartbeat, which comes every second, after which a node counts as silent; less if the pool's
+``unhealthy_timeout`` is shorter.
+"""
 
 
 class RayEngine:
@@ -50,11 +52,12 @@ class RayEngine:
         unhealthy_timeout: float = 30.0,
     ) -> None:
         """``host``: the address of this machine that nodes reach. ``python``: the interpreter on the nodes.
-        ``object_store``: bytes that each node keeps for shared data and large results; None: what Ray thinks right,
-        which is a third of the memory. ``unhealthy_timeout``: seconds after which a node ends a process of Ray that is
-        stopped."""
+        ``object_store``: bytes that each node keeps for shared data and large results; None: Ray's default, which is a
+        third of the memory. ``unhealthy_timeout``: seconds after which a node ends a process of Ray that is stopped.
+        """
         self._host, self._python, self._object_store = host, python, object_store
         self._unhealthy_timeout = unhealthy_timeout
+        self._silent_after = max(2.0, min(_SILENT, unhealthy_timeout))
         self._listener: Listener | None = None
         self._node_credentials: Credentials | None = None
         self._head = ""
@@ -63,11 +66,11 @@ class RayEngine:
         self._process: asyncio.subprocess.Process | None = None
         self._errors: IO[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._hearing: asyncio.Future[None] | None = None
+        self._reader_task: asyncio.Future[None] | None = None
         self._nodes: dict[str, float] = {}
         """Seconds of silence of each node."""
         self._seconds: dict[str, float] = {}
-        """What each call has taken so far."""
+        """Seconds that each call has taken so far."""
         self._closing = False
         self._data: DataServer | None = None
         """Serves large values to nodes on other machines."""
@@ -86,6 +89,7 @@ class RayEngine:
             "pool": os.getpid(),
             "host": self._host,
             "pipe": theirs.fileno(),
+            "directory": working_directory(),
             "path": sys.path,
             "object_store": self._object_store,
             "credentials": asdict(mine),
@@ -104,13 +108,13 @@ class RayEngine:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         try:
             async with asyncio.timeout(_STARTING):
-                _, self._head, line = await words_from(reader)
+                _, self._head, line = await read_message(reader)
                 self._line = (line[0], line[1])
         except (asyncio.IncompleteReadError, TimeoutError) as error:
-            words = self._last_words()
+            message = self._last_output()
             await self.close()
-            raise EngineError(f"Ray did not start: {words}") from error
-        self._hearing = asyncio.ensure_future(self._hear(reader))
+            raise EngineError(f"Ray did not start: {message}") from error
+        self._reader_task = asyncio.ensure_future(self._read_messages(reader))
         self._watching = asyncio.ensure_future(self._watch_nodes())
 
     async def close(self) -> None:
@@ -118,16 +122,16 @@ class RayEngine:
         if self._watching is not None:
             self._watching.cancel()
         with suppress(EngineError, OSError):
-            self._say("close")
+            self._send("close")
         if self._process is not None:
             try:
                 async with asyncio.timeout(_LEAVING):
                     await self._process.wait()
             except TimeoutError:
-                self._process.kill()  # its guard ends the rest
+                self._process.kill()  # its guard ends the other processes
                 await self._process.wait()
-        if self._hearing is not None:
-            await self._hearing
+        if self._reader_task is not None:
+            await self._reader_task
         if self._writer is not None:
             self._writer.close()
         if self._data is not None:
@@ -159,28 +163,28 @@ class RayEngine:
         )
 
     def run(self, call: Call) -> None:
-        if self._hearing is None or self._hearing.done():
+        if self._reader_task is None or self._reader_task.done():
             ended = CallOutcome("lost", detail="the engine is closed")
             asyncio.get_running_loop().call_soon(self._events.on_call_ended, call.id, ended)
             return
         self._calls[call.id] = False
-        self._say("run", call.id, call.node, call.slot, call.items, call.blob, dict(call.environment))
+        self._send("run", call.id, call.node, call.slot, call.items, call.blob, dict(call.environment))
 
     def revoke(self, call: str) -> None:
         if call in self._calls:
-            self._say("revoke", call)
+            self._send("revoke", call)
 
     def kill(self, call: str) -> None:
         if call in self._calls:
-            self._say("kill", call)
+            self._send("kill", call)
 
     def dismiss(self, node: str) -> None:
-        self._say("dismiss", node)
+        self._send("dismiss", node)
 
     def abandon(self, node: str, why: str) -> None:
-        self._say("abandon", node, why)
+        self._send("abandon", node, why)
 
-    # -- how it goes ------------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------------
 
     @property
     def _events(self) -> Listener:
@@ -188,20 +192,20 @@ class RayEngine:
             raise EngineError("the engine has not been started; call start() first")
         return self._listener
 
-    def _say(self, *words: Any) -> None:
+    def _send(self, *message: Any) -> None:
         if self._writer is None:
             raise EngineError("the engine has not been started; call start() first")
         if not self._writer.is_closing():
-            self._writer.write(frame(*words))
+            self._writer.write(frame(*message))
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
-        """Read what the driver reports, until it is gone; then everything is lost."""
+    async def _read_messages(self, reader: asyncio.StreamReader) -> None:
+        """Handle the driver's messages until it ends; then all calls are lost."""
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                words = await words_from(reader)
+                message = await read_message(reader)
                 try:
-                    self._heard(*words)
-                except Exception:  # a listener that fails must not make us deaf
+                    self._handle(*message)
+                except Exception:  # a failing listener must not stop the reader
                     log.exception("a message of the Ray engine could not be handled")
         why = "the process that drives Ray has ended"
         if not self._closing:
@@ -212,29 +216,29 @@ class RayEngine:
             self._events.on_node_left(node, why)
         self._nodes.clear()
 
-    def _heard(self, kind: str, *words: Any) -> None:
+    def _handle(self, kind: str, *message: Any) -> None:
         match kind:
             case "joined":
-                self._nodes[words[0]] = 0.0
-                self._events.on_node_joined(NodeFacts(*words))
+                self._nodes[message[0]] = 0.0
+                self._events.on_node_joined(NodeFacts(*message))
             case "left":
-                self._nodes.pop(words[0], None)
-                self._events.on_node_left(*words)
+                self._nodes.pop(message[0], None)
+                self._events.on_node_left(*message)
             case "beat":
-                self._beat(*words)
+                self._beat(*message)
             case "ended":
-                call, ending, detail, began = words
+                call, ending, detail, began = message
                 self._seconds.pop(call, None)
                 if self._calls.pop(call, None) is not None:
                     self._events.on_call_ended(call, CallOutcome(ending, detail=detail, began=began))
             case "call":
-                self._heard_of(*words)
+                self._handle_call(*message)
 
     def _beat(self, node: str) -> None:
         silence = self._nodes.get(node)
         if silence is not None:
             self._nodes[node] = 0.0
-            if silence >= _SILENT:
+            if silence >= self._silent_after:
                 self._events.on_node_heard(node)
 
     async def _watch_nodes(self) -> None:
@@ -245,10 +249,10 @@ class RayEngine:
             passed, before = min(time.monotonic() - before, 2.0), time.monotonic()
             for node, silence in list(self._nodes.items()):
                 self._nodes[node] = silence + passed
-                if silence < _SILENT <= silence + passed:
+                if silence < self._silent_after <= silence + passed:
                     self._events.on_node_silent(node, silence + passed)
 
-    def _heard_of(self, call: str, what: str, *words: Any) -> None:
+    def _handle_call(self, call: str, what: str, *message: Any) -> None:
         if call not in self._calls:
             return  # it has ended for the pool
         match what:
@@ -256,18 +260,18 @@ class RayEngine:
                 self._calls[call] = True
                 self._events.on_call_began(call)
             case "said":
-                self._events.on_output(call, *words)
+                self._events.on_output(call, *message)
             case "yielded":
-                self._events.on_value(call, *words)
+                self._events.on_value(call, *message)
             case "kept":
-                self._events.on_call_shortened(call, *words)
+                self._events.on_call_shortened(call, *message)
             case "results":
-                seconds, results = words
+                seconds, results = message
                 took = seconds - self._seconds.get(call, 0.0)
                 self._seconds[call] = seconds
                 self._events.on_results(call, results, max(0.0, took))
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         if self._errors is None or self._errors.closed:
             return ""
         self._errors.seek(0)

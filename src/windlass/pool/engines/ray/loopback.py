@@ -4,7 +4,7 @@
 
 Ray replaces 127.0.0.1 by an address that other machines reach, and then its servers listen on all interfaces. Only
 where it believes that a cluster has one machine, by `SINGLE_MACHINE` in the environment, does it stay on the loopback
-address; and there ``ray start`` refuses to add nodes. This program sets the one and passes by the other.
+address; and there ``ray start`` refuses to add nodes. This program sets that variable and skips that check.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from typing import Final
 
 SINGLE_MACHINE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""For every process of such a cluster."""
+"""Environment variables of every process of such a cluster."""
 
 
 def is_loopback(host: str) -> bool:
@@ -30,7 +30,7 @@ def main() -> None:
     from ray.scripts import scripts
 
     services.get_node_ip_address = lambda address=None: "127.0.0.1"  # noqa: ARG005
-    ray_constants.ENABLE_RAY_CLUSTER = True  # in this process alone: what it starts reads the environment
+    ray_constants.ENABLE_RAY_CLUSTER = True  # only in this process: its children read the environment
     scripts.main()
 
 

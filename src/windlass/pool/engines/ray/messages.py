@@ -4,7 +4,7 @@
                       ▲
                       └──────── line ◄── node      the sign that it lives, and the order to leave
 
-The pool's own process does not load Ray, so its program may have a Ray of its own, and several pools do not meet.
+The pool's own process does not load Ray, so its program may use Ray itself, and several pools do not interfere.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from windlass.pool.transport.tls import Credentials
 from .loopback import SINGLE_MACHINE, is_loopback
 
 NODE: Final = "WINDLASS_RAY_NODE"
-"""In the environment of a node: which node it is, and how it reaches the driver, as JSON."""
+"""Environment variable of a node: its name and how it reaches the driver, as JSON."""
 HUB: Final = "WINDLASS_RAY_HUB"
-"""In the environment of the driver: where to listen, and for whom, as JSON."""
+"""Environment variable of the driver: where it listens and for which pool, as JSON."""
 DATA: Final = "WINDLASS_RAY_DATA"
-"""In the environment of the slots of a node on another machine: the file with its `DataAccess`."""
+"""Environment variable of slots on another machine: the path of the node's `DataAccess`."""
 _SIZE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RayNodeOrder:
-    """What a node reads from its environment."""
+    """The settings that a node reads from its environment."""
 
     node: str
     slots: int
@@ -42,13 +42,13 @@ class RayNodeOrder:
     line: tuple[str, int]
     token: str
     path: tuple[str, ...]
-    """Where the pool's program finds its modules; a node on the same machine finds them there too."""
+    """The module search path of the pool's program; a node on the same machine uses it too."""
     object_store: int | None
     credentials: Credentials
     unhealthy_timeout: float = 30.0
     """Seconds for which a process of Ray may be stopped."""
     data: str = ""
-    """Where large values are fetched and sent, if the pool is on another machine: ``host:port``."""
+    """The address for large values, if the pool is on another machine: ``host:port``."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -62,13 +62,14 @@ class RayNodeOrder:
 
 
 def resource_of(node: str) -> str:
-    """What only this node has: an actor that needs some of it runs there."""
+    """Return the name of a Ray resource that only this node has, so that an actor which needs it runs there."""
     return f"windlass-{node}"
 
 
 def ray_environment(token: str, path: tuple[str, ...], host: str) -> Mapping[str, str]:
-    """For every process of the cluster. Without a token, anyone who reaches a port of Ray's could run code. ``host``:
-    the address of this machine in it."""
+    """Return the environment variables of every process of the cluster. Without a token, every user who reaches a port
+    of Ray could run code. ``host``: the address of this machine in the cluster.
+    """
     return {
         **os.environ,
         **(SINGLE_MACHINE if is_loopback(host) else {}),
@@ -81,7 +82,7 @@ def ray_environment(token: str, path: tuple[str, ...], host: str) -> Mapping[str
 
 
 def watch_over(connection: socket.socket) -> None:
-    """Have the kernel notice within half a minute that the other machine has gone silent."""
+    """Set TCP keep-alive, so that the kernel notices within half a minute when the other machine is unreachable."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, 10),
@@ -92,14 +93,14 @@ def watch_over(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def frame(*words: Any) -> bytes:
+def frame(*message: Any) -> bytes:
     """Pack a message between the pool and its driver: plain values and bytes. Values of the user are bytes."""
-    text = pickle.dumps(words, protocol=pickle.HIGHEST_PROTOCOL)
+    text = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return len(text).to_bytes(_SIZE, "little") + text
 
 
-async def words_from(reader: asyncio.StreamReader) -> tuple[Any, ...]:
+async def read_message(reader: asyncio.StreamReader) -> tuple[Any, ...]:
     """``asyncio.IncompleteReadError`` when the other side is gone."""
     size = int.from_bytes(await reader.readexactly(_SIZE), "little")
-    words: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))
-    return words
+    message: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))
+    return message

@@ -5,8 +5,8 @@
 A process of Ray that is stopped (SIGSTOP) for too long is killed: a slot's process starts again, and without its raylet
 the node ends.
 
-It leaves when it is ordered to (SIGTERM, or by the line), when the line breaks, and when Ray ends: with all of Ray's
-processes on this host. Killed, its guard sees to that.
+It ends, with all of Ray's processes on this host, when it is ordered to (SIGTERM, or by the driver), when the
+connection breaks, and when Ray ends. If it is killed, a guard process ends Ray's processes.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from .messages import DATA, NODE, RayNodeOrder, ray_environment, resource_of, wa
 
 _PATIENCE: Final = 60.0
 _LOOK: Final = 1.0
-"""Seconds between two heartbeats, and between two looks whether Ray still runs."""
+"""Seconds between two heartbeats, and between two checks whether Ray still runs."""
 
 
 def ray_command(host: str, *arguments: str) -> list[str]:
-    """Ray's own program, of the Python that runs this. ``host``: the address on which its servers listen."""
+    """Return the command of Ray, for the Python of this process. ``host``: the address of Ray's servers."""
     if is_loopback(host):
         return [*program(sys.executable, "windlass.pool.engines.ray.loopback"), *arguments]
     return [sys.executable, "-m", "ray.scripts.scripts", *arguments]
 
 
 def short_directory() -> str:
-    """Where Ray makes its sockets, whose names must be short."""
+    """Return the directory of Ray's sockets, whose paths must be short."""
     return tempfile.mkdtemp(prefix="wl-", dir="/tmp")
 
 
 def stay(order: RayNodeOrder, line: ssl.SSLSocket, session: ProcessSession) -> None:
-    """Until it is time to leave."""
+    """Send heartbeats until the node must leave."""
     hello = {"node": order.node, "slots": order.slots, "python": platform.python_version()}
     line.sendall(json.dumps({**hello, "address": line.getsockname()[0]}).encode() + b"\n")
     while not session.ended:
         line.setblocking(False)
         if select.select([line], [], [], _LOOK)[0]:
-            with suppress(ssl.SSLWantReadError):  # it was about the encryption
+            with suppress(ssl.SSLWantReadError):  # the error concerns the encryption
                 line.recv(1)
                 return  # the only message from the pool is to leave; the end of the connection says the same
         line.setblocking(True)
         session.end_stopped(order.unhealthy_timeout)
         line.sendall(b'{"beat": true}\n')
-    line.sendall(json.dumps({"why": f"Ray has ended on it: {session.last_words()}"}).encode() + b"\n")
+    line.sendall(json.dumps({"why": f"Ray has ended on it: {session.last_output()}"}).encode() + b"\n")
 
 
 def main() -> int:

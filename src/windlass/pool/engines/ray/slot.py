@@ -1,14 +1,13 @@
 """A slot is a Ray actor in which calls run one after the other.
 
-The events of a call come back as the values of a generator, in order: Ray forwards each value at once. Results that
-are made while one is forwarded go together as the next.
+The events of a call are the values of a generator, in order: Ray forwards each value at once. Results that are ready
+while one is forwarded are sent together in the next value.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from windlass.pool.transport.node_data import DataAccess, NodeData
 from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
 from windlass.pool.transport.serialization import pack_result
+from windlass.pool.transport.working_directory import enter_program
 from windlass.providers.remote.tunnels import is_remote
 
 from .messages import DATA
@@ -26,21 +26,21 @@ from .messages import DATA
 Words = tuple[Any, ...]
 
 CONCURRENCY: Final = 2
-"""One method runs a call, the other takes items of it back."""
+"""The actor of a slot: one method runs a call, the other takes back its items."""
 
 
 class RaySlot:
     """The actor."""
 
-    def __init__(self, path: Sequence[str]) -> None:
-        sys.path.extend(one for one in path if one not in sys.path)
+    def __init__(self, directory: str, path: Sequence[str]) -> None:
+        enter_program(directory, path)
         self._runner = self._own_runner(os.environ.pop(DATA, ""))
         self._lock = threading.Lock()
         self._call, self._begun, self._limit = "", 0, 0
 
     @staticmethod
     def _own_runner(access: str) -> Runner:
-        """``access``: the file with which values of a pool on another machine are reached."""
+        """``access``: the path of the `DataAccess` file, if the pool is on another machine."""
         output = ProcessOutput(os.dup(2))
         if not is_remote() or not Path(access).is_file():
             return Runner(output)
@@ -59,23 +59,23 @@ class RaySlot:
         # In a thread, so that its output and results are forwarded while it runs.
         threading.Thread(target=self._execute, args=(blob, environment, messages), name="windlass-call").start()
         while True:
-            words = messages.get()
-            if words[0] == "result":
-                results, seconds = [words[2]], words[1]
+            message = messages.get()
+            if message[0] == "result":
+                results, seconds = [message[2]], message[1]
                 while not messages.empty():
-                    words = messages.get()
-                    if words[0] != "result":
+                    message = messages.get()
+                    if message[0] != "result":
                         break
-                    results.append(words[2])
-                    seconds = words[1]
+                    results.append(message[2])
+                    seconds = message[1]
                 yield "results", seconds, results
-            if words[0] != "result":
-                yield words
-            if words[0] in ("done", "broken"):
+            if message[0] != "result":
+                yield message
+            if message[0] in ("done", "broken"):
                 return
 
     def keep_begun(self, call: str) -> int | None:
-        """Take back every item of a call that has not begun; how many it keeps, None if it does not run."""
+        """Take back the items of a call that have not begun; return how many remain, None if it does not run."""
         with self._lock:
             if self._call != call:
                 return None
@@ -103,7 +103,7 @@ class RaySlot:
 
 
 class _MessageSink:
-    """What happens in a call, for the pool."""
+    """Collects the events of a call for the pool."""
 
     def __init__(self, messages: queue.SimpleQueue[Words]) -> None:
         self._messages = messages

@@ -4,12 +4,12 @@ import { h } from "../vendor/preact.js";
 import { useEffect, useState } from "../vendor/preact-hooks.js";
 import { get } from "../api.js";
 import { clock, plural, usd, withoutName } from "../format.js";
-import { Code, Empty, EventRow, Failure, Why } from "../parts.js";
+import { Code, Empty, eventKey, EventRow, Failure, Why } from "../parts.js";
 import { addressOf, at, change, events, go, view } from "../store.js";
 
 const PAGE = 100;
 const KINDS = ["launch", "slice", "phase", "waiting", "refused", "trouble", "frozen", "order", "mistake", "settings"];
-const CODES = ["AT_MAX", "BACKOFF", "BOOTING", "BUDGET", "CONSOLIDATE", "DEMAND", "FROZEN", "GANG_FORMING", "GANG_SHAPE", "IDLE", "LAUNCHING", "LEAKED", "LOST", "LOW_UTILIZATION", "MANUAL", "MAX_NODES", "MIN", "NO_LABEL_MATCH", "NO_SHAPE_FITS", "NOT_TOLERATED", "PREEMPTED", "PROBE", "QUOTA", "RATE_LIMITED", "REQUEST", "SPARE", "STOCKOUT", "SURPLUS", "UNHEALTHY", "UNKNOWN_INPUT"];
+const CODES = ["APART", "AT_MAX", "BACKOFF", "BOOTING", "BUDGET", "BUSY", "CONSOLIDATE", "DEARER", "DEMAND", "DRAINING", "DRAIN_ABORTED", "ENDING", "FROZEN", "GANG_FORMING", "GANG_HELD", "GANG_RELEASED", "GANG_SHAPE", "GROUP_REMOVED", "IDLE", "INVALID_DEMAND", "LAUNCHING", "LEAKED", "LOST", "LOWER_RANK", "LOW_UTILIZATION", "MANUAL", "MARKED", "MAX_NODES", "MIN", "NOT_IDLE_LONG_ENOUGH", "NOT_TAKEN", "NOT_TOLERATED", "NOT_WORTH_IT", "NO_LABEL_MATCH", "NO_RULE", "NO_SHAPE_FITS", "OVER_MAX", "PLACED", "PREEMPTED", "PROBE", "PROTECTED", "QUOTA", "RATE_LIMITED", "REPLACE_FAILED", "REPLACE_LOST", "REQUEST", "REQUESTED_CAPACITY", "SPARE", "SPREAD", "STOCKOUT", "SURPLUS", "TOGETHER", "TOO_SMALL", "UNHEALTHY", "UNKNOWN_INPUT", "WORSE_SCORE", "YOUNG"];
 
 export function Decisions() {
   const params = view.value.params;
@@ -48,14 +48,14 @@ export function Decisions() {
     h("section", { class: "panel", "data-testid": "events-list" },
       rows.length ? rows.slice().reverse().map((one, index, all) => {
         const open = String(one.seq) === opened;
-        return [h(EventRow, { one, wide: true, open, onOpen: () => change({ pass: open ? null : String(one.seq) }, true), key: `${one.seq}-${one.kind}-${one.text}-${rows.length - index}` }),
+        return [h(EventRow, { one, wide: true, open, onOpen: () => change({ pass: open ? null : String(one.seq) }, true), key: eventKey(one) }),
           open && all[index + 1]?.seq !== one.seq && h(Pass, { seq: one.seq, at: one.at, key: `pass ${one.seq}` })];
-      }) : ready && h(Empty, null, words || filter.kind || filter.code || filter.alarm || filter.subject ? "Nothing of the kind happened." : "Nothing happened yet.")),
+      }) : ready && h(Empty, null, words || filter.kind || filter.code || filter.alarm || filter.subject ? "No event matches the filters." : "No events yet.")),
     older.previous !== null && h("p", null, h("button", { type: "button", class: "btn", "data-testid": "load-older", onClick: more }, "older")));
 }
 
 /**
- * One pass: what was known, what was done, and what it said about every group.
+ * One pass: what was known, what was done, and the verdict on every group.
  * @param {{seq: number, at: number}} props
  */
 function Pass({ seq, at: moment }) {
@@ -76,13 +76,13 @@ function Pass({ seq, at: moment }) {
     h("p", null, `${status.headline} `, h("span", { class: "dim" }, `${plural(summary.slices, "machine")}: ${summary.busy} busy, ${summary.idle} idle, ${summary.coming} coming, ${summary.leaving} leaving. ${plural(summary.waiting_tasks, "task")} of ${plural(summary.waiting_demands, "job")} waited.`)),
     h("h3", null, "What was done"),
     h("ul", null, done.map((one, index) => h("li", { key: index, class: one.alarm ? "al" : "" }, one.text, " ", h(Code, { code: one.code })))),
-    h("h3", null, "What it said about every group"),
+    h("h3", null, "The verdict on every group"),
     h("div", { class: "verdicts" }, status.groups.map((group) => [
       h(Why, { name: group.name, key: group.name }), h("span", { class: "num", key: `${group.name} count` }, `${group.ready + group.coming} of ${group.max ?? 0}`),
       h(Code, { key: `${group.name} code`, code: group.next?.code ?? null, kind: group.next?.code ? undefined : "fine", label: group.next?.code ?? "can be had" }),
       h("span", { class: "dim", key: `${group.name} why` }, withoutName(group.next?.why ?? "", group.name))])),
     h("h3", null, "What it cost"),
-    h("p", null, `${usd(cost.now)} an hour${cost.planned === cost.now ? "" : `, ${usd(cost.planned)} with what was planned`}${summary.ceiling === null ? "" : `, of ${usd(summary.ceiling)} at the most`}.`),
+    h("p", null, `${usd(cost.now)} an hour${cost.planned === cost.now ? "" : `, ${usd(cost.planned)} with what was planned`}${summary.ceiling === null ? "" : `, of at most ${usd(summary.ceiling)}`}.`),
     h("div", { class: "actions" }, subjects.slice(0, 4).map((name) => h(Why, { key: name, name, class: "btn plain" }, `Why ${name}`)),
-      h("button", { type: "button", class: "btn", onClick: () => go(addressOf("/", { at: String(moment) })) }, "The overview of then")));
+      h("button", { type: "button", class: "btn", onClick: () => go(addressOf("/", { at: String(moment) })) }, "Overview at this time")));
 }

@@ -1,4 +1,4 @@
-// Groups: what can be bought, how well its launches went, and the switch that holds a group still.
+// Groups: limits, health, launches and refusals of each group; freeze and resume.
 
 import { h } from "../vendor/preact.js";
 import { useEffect, useMemo, useState } from "../vendor/preact-hooks.js";

@@ -5,7 +5,7 @@ import { useState } from "../vendor/preact-hooks.js";
 import { call, get } from "../api.js";
 import { go, me, view } from "../store.js";
 
-/** Only a path of our own is gone to after the login. @param {string | null} to */
+/** The path to open after the login; only paths of this server. @param {string | null} to */
 const safe = (to) => (to && /^\/(?![/\\])/.test(to) && !to.startsWith("/login") ? to : "/");
 
 export function Login() {
@@ -23,7 +23,7 @@ export function Login() {
   };
   return h("main", { class: "panel login", "data-testid": "page-login" },
     h("h1", { class: "title" }, "Windlass"),
-    h("p", { class: "dim" }, "Paste a token. They are in the token file of the server, or come from: windlass token create. On the machine of the controller: windlass open."),
+    h("p", { class: "dim" }, "Paste a token. Tokens are in the server's token file; windlass token create makes new ones. On the controller's machine, windlass open logs in without a token."),
     h("form", { onSubmit: enter },
       h("label", { class: "cap", for: "token" }, "Token"),
       h("input", { id: "token", class: "field", type: "password", autoComplete: "off", "data-testid": "token-input", value: token, onInput: (/** @type {Event} */ event) => setToken(/** @type {HTMLInputElement} */ (event.currentTarget).value) }),

@@ -1,9 +1,9 @@
-// Machines: a lane for each over time; its height is the share in use.
+// Machines: a lane over time for each machine; its height is the share in use.
 
 import { h } from "../vendor/preact.js";
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
 import { Chart, Ticks } from "../charts.js";
-import { clock, colourOf, FAILED, OVER, percent, plural, span, timeOfDay, usd } from "../format.js";
+import { clock, colourOf, FAILED, OVER, percent, plural, span, timeOfDay, usd, whole } from "../format.js";
 import { Choice, Empty, Failure, Link, Loading } from "../parts.js";
 import { addressOf, at, change, now, seq, status, view } from "../store.js";
 import { useDocument, useSeries } from "../series.js";
@@ -12,7 +12,7 @@ import { useDocument, useSeries } from "../series.js";
 
 const RANGES = /** @type {[string, string][]} */ ([["240", "4 min"], ["3600", "1 h"], ["86400", "24 h"], ["604800", "7 d"]]);
 const LEGEND = /** @type {[string, string, boolean][]} */ ([["requesting", "requesting", true], ["booting", "booting", false], ["initializing", "joining", false]]);
-/** From so many lanes on rows are low, and only those in sight are in the page. */
+/** With this many lanes or more, rows are low and only visible ones are in the page. */
 const MANY = 60;
 const ROW = { lane: 27, low: 12, group: 34 };
 
@@ -20,7 +20,7 @@ export function Slices() {
   const known = status.value, params = view.value.params;
   const range = params.get("range") ?? "3600", sort = params.get("sort") ?? "group", filters = { group: params.get("group") ?? "", state: params.get("state") ?? "", text: (params.get("q") ?? "").toLowerCase() };
   const many = (known?.slices.length ?? 0) >= 500;
-  // The window moves in steps, so that the address of the question stays the same for a while.
+  // The window moves in steps, so that the address of the request stays the same for a while.
   const step = Math.max(2, Number(range) / 200), end = at.value ?? Math.ceil(now.value / step) * step;
   const [answer, failure] = useDocument("/lanes", { since: end - Number(range), until: at.value, limit: 5000 }, seq.value, many ? 5000 : 1000);
   const series = useSeries({ since: end - Number(range), points: 300 }, seq.value);
@@ -34,14 +34,14 @@ export function Slices() {
       h(Choice, { label: "Time", testid: "range", value: range, onPick: (value) => change({ range: value }, true), options: RANGES }),
       h("input", { class: "field", type: "search", placeholder: "name…", "aria-label": "Name", "data-testid": "filter-text", value: params.get("q") ?? "", onInput: pick("q"), size: 12 }),
       h("select", { class: "field", "aria-label": "Group", "data-testid": "filter-group", value: filters.group, onChange: pick("group") }, h("option", { value: "" }, "every group"), known.groups.map((group) => h("option", { key: group.name, value: group.name }, group.name))),
-      h("select", { class: "field", "aria-label": "State", "data-testid": "filter-state", value: filters.state, onChange: pick("state") }, h("option", { value: "" }, "every state"), ["here", "ready", "booting", "draining", "terminating", "terminated", "lost"].map((name) => h("option", { key: name, value: name }, name))),
+      h("select", { class: "field", "aria-label": "State", "data-testid": "filter-state", value: filters.state, onChange: pick("state") }, h("option", { value: "" }, "every state"), ["here", "ready", "booting", "draining", "terminating", "terminated", "lost"].map((name) => h("option", { key: name, value: name }, name === "here" ? "all but ended" : name))),
       h("span", { class: "cap", "data-testid": "lane-count", "data-value": lanes.length }, plural(lanes.length, "machine")),
       h("span", { class: "grow" }), h(Legend, null)),
     h(Failure, { text: failure }),
     !answer && !failure ? h(Loading, null) : h("section", { class: `panel lanes${lanes.length >= MANY ? " many" : ""}`, "data-testid": "lanes", "aria-label": "Machines over time" },
       h("div", { class: "dm", style: { padding: "10px 0 6px" } }, h("span", { class: "cap", style: { paddingLeft: "18px" } }, "tasks waiting"),
         series?.at.length ? h(Waiting, { series, since, until }) : h("span", null), h("span", { class: "cap num", style: { paddingRight: "16px" } }, "cost")),
-      lanes.length ? h(Rows, { lanes, since, until, grouped: sort === "group" }) : h(Empty, null, "No machines in this time: they are bought when work waits. windlass submit …"),
+      lanes.length ? h(Rows, { lanes, since, until, grouped: sort === "group" }) : h(Empty, null, "No machines in this period: they are launched when jobs wait. windlass submit …"),
       h("div", { class: "ax", style: { height: "28px", borderTop: "1px solid var(--line)" } }, h("span", null), h(Ticks, { from: since, to: until }), h("span", null))));
 }
 
@@ -68,17 +68,21 @@ const Legend = () => h("span", { class: "legend", style: { margin: "0px" } },
 /** @param {Lane} one */
 const lastState = (one) => one.spans.at(-1)?.state ?? "";
 
+/** The number at the end of a name, so that machine 2 comes before machine 10. @param {Lane} one */
+const numberOf = (one) => Number(/\d+$/.exec(one.id)?.[0] ?? 0);
+
 /** @param {Lane[]} slices @param {string} sort @param {{group: string, state: string, text: string}} filters */
 function ordered(slices, sort, filters) {
   const kept = slices.filter((one) => (!filters.group || one.group === filters.group) && (!filters.text || one.id.toLowerCase().includes(filters.text))
     && (!filters.state || (filters.state === "here" ? !OVER.has(lastState(one)) : lastState(one) === filters.state)));
+  const numbers = new Map(kept.map((one) => [one.id, numberOf(one)])), places = (/** @type {Lane} */ one) => numbers.get(one.id) ?? 0;
   const by = /** @type {Record<string, (a: Lane, b: Lane) => number>} */ ({
-    group: (a, b) => a.group.localeCompare(b.group) || a.spans[0].from - b.spans[0].from, cost: (a, b) => b.cost - a.cost, state: (a, b) => lastState(a).localeCompare(lastState(b)) || a.id.localeCompare(b.id),
+    group: (a, b) => a.group.localeCompare(b.group) || a.spans[0].from - b.spans[0].from || places(a) - places(b), cost: (a, b) => b.cost - a.cost, state: (a, b) => lastState(a).localeCompare(lastState(b)) || a.group.localeCompare(b.group) || places(a) - places(b),
   });
   return kept.sort(by[sort] ?? by.group);
 }
 
-/** Rows of a list, of which only those in sight are in the page when they are many. @param {{lanes: Lane[], since: number, until: number, grouped: boolean}} props */
+/** The rows of the list; if there are many, only visible ones are in the page. @param {{lanes: Lane[], since: number, until: number, grouped: boolean}} props */
 function Rows({ lanes, since, until, grouped }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [sight, setSight] = useState({ top: 0, height: 900 });
@@ -98,12 +102,12 @@ function Rows({ lanes, since, until, grouped }) {
   useEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    const look = () => setSight({ top: element.scrollTop, height: element.clientHeight });
-    look();
-    element.addEventListener("scroll", look, { passive: true });
-    const watch = new ResizeObserver(look);
+    const measure = () => setSight({ top: element.scrollTop, height: element.clientHeight });
+    measure();
+    element.addEventListener("scroll", measure, { passive: true });
+    const watch = new ResizeObserver(measure);
     watch.observe(element);
-    return () => { element.removeEventListener("scroll", look); watch.disconnect(); };
+    return () => { element.removeEventListener("scroll", measure); watch.disconnect(); };
   }, [many]);
   const names = useMemo(() => shortNames(lanes.map((one) => one.id)), [lanes]);
   const last = rows.at(-1), total = last ? last.top + last.height : 0;
@@ -119,9 +123,9 @@ function GroupHead({ name, lanes }) {
   const group = status.value?.groups.find((one) => one.name === name);
   const unused = lanes.filter((one) => one.group === name && one.spans.some((part) => part.state === "ready") && !one.use.some((part) => part.tasks > 0)).length;
   return h("div", { class: "lg", role: "listitem", "data-testid": "lane-group", "data-group": name },
-    h(Link, { class: "id", to: addressOf(view.value.path, { why: name }) }, name),
-    h("span", { class: "m" }, group && `${group.ready} ready${group.leaving ? `, ${group.leaving} leaving` : ""}${group.coming ? `, ${group.coming} coming` : ""} of ${group.max ?? 0}${group.price === null ? "" : `, ${usd(group.price)}/h each`}`,
-      unused > 0 && [" · ", h("span", { class: "warn" }, `${unused} never ran a task`)], group?.frozen_by && [" · ", h("span", { class: "warn" }, `frozen by ${group.frozen_by}`)]),
+    h(Link, { class: "id", title: name, to: addressOf(view.value.path, { why: name }) }, name),
+    h("span", { class: "m" }, group && `${whole(group.ready)} ready${group.leaving ? `, ${whole(group.leaving)} leaving` : ""}${group.coming ? `, ${whole(group.coming)} coming` : ""} of ${whole(group.max ?? 0)}${group.price === null ? "" : `, ${usd(group.price)}/h each`}`,
+      unused > 0 && [" · ", h("span", { class: "warn" }, `${whole(unused)} never ran a task`)], group?.frozen_by && [" · ", h("span", { class: "warn" }, `frozen by ${group.frozen_by}`)]),
     h("span", null));
 }
 
@@ -152,7 +156,7 @@ function Lane({ one, name, since, until, low }) {
 }
 
 /**
- * Names without the stamp in the middle, which is the same for all machines of a run; one that is not unique without it stays as it is.
+ * Names without the stamp in the middle, which is the same for all machines of a run; a name that would not be unique is not shortened.
  * @param {string[]} ids
  */
 function shortNames(ids) {
@@ -163,7 +167,7 @@ function shortNames(ids) {
   return new Map(ids.map((id) => [id, counts.get(short(id)) === 1 ? short(id) : id]));
 }
 
-/** A name in two parts: where it does not fit, the first is cut and the last stays, so that no two look alike. @param {string} name */
+/** A name in two parts: if it does not fit, the first is truncated, so that the distinct end stays visible. @param {string} name */
 function parted(name) {
   const cut = name.lastIndexOf("…"), from = cut > 0 ? cut : Math.max(name.lastIndexOf("-"), name.lastIndexOf("."));
   const place = from > 0 && name.length - from <= 8 ? from : Math.max(0, name.length - 6);

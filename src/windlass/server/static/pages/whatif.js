@@ -14,6 +14,12 @@ const MEASURES = [
   ["utilization", "utilization", percent], ["node_hours", "machine hours", (value) => value.toFixed(2)], ["launches", "launches", String], ["stops", "stops", String],
 ];
 
+/** A change that fits this cluster: one machine more of its first group. */
+function example() {
+  const group = status.value?.groups.find((one) => one.max !== null);
+  return group ? `${group.name}.max=${(group.max ?? 0) + 1}` : "cluster.max_hourly_cost=20";
+}
+
 export function WhatIf() {
   const params = view.value.params;
   const [rows, setRows] = useState(() => { const kept = params.getAll("set"); return kept.length ? kept : [""]; });
@@ -33,25 +39,25 @@ export function WhatIf() {
     try {
       const { id: made } = await call("POST", "/what-if", { body: { set, since: since ? now.value - Number(since) : null } });
       setJob({ id: made, state: "waiting", progress: 0 });
-      change({ set: set.join("&") || null }, true);
+      change({ set, since: since || null }, true);
     } catch (error) {
       setFailure(error instanceof Error ? error.message : String(error));
     }
   };
   const put = (/** @type {number} */ index) => (/** @type {Event} */ event) => setRows(rows.map((row, place) => (place === index ? /** @type {HTMLInputElement} */ (event.currentTarget).value : row)));
   return h("section", { "data-testid": "page-whatif" },
-    h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "What if"), h("span", { class: "cap" }, "the same work under other settings, by the code that runs here")),
+    h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "What if"), h("span", { class: "cap" }, "the recorded work replayed under other settings")),
     h("datalist", { id: "whatif-keys" }, settable().map((key) => h("option", { key, value: `${key}=` }))),
     h("section", { class: "panel" }, h("form", { onSubmit: run, class: "nothing" },
       rows.map((row, index) => h("div", { class: "bar-of-filters", key: index },
-        h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", list: "whatif-keys", "aria-label": "Setting and value", placeholder: "a100-spot.max=5", value: row, onInput: put(index) })))),
+        h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", list: "whatif-keys", "aria-label": "Setting and value", placeholder: example(), value: row, onInput: put(index) })))),
       h("div", { class: "bar-of-filters", style: { marginBottom: "0px" } },
-        h("button", { type: "button", class: "btn", "data-testid": "whatif-add", onClick: () => setRows([...rows, ""]) }, "one more"),
+        h("button", { type: "button", class: "btn", "data-testid": "whatif-add", onClick: () => setRows([...rows, ""]) }, "add a change"),
         h("label", { class: "check" }, "over", h("select", { class: "field", "data-testid": "whatif-since", value: since, onChange: (/** @type {Event} */ event) => setSince(/** @type {HTMLSelectElement} */ (event.currentTarget).value) }, RANGES.map(([value, text]) => h("option", { key: value, value }, text)))),
         h("button", { type: "submit", class: "btn primary", "data-testid": "whatif-run", disabled: job && !over }, "Replay"),
         job && h("span", { class: "cap", "data-testid": "whatif-state", "data-state": job.state, role: "status" }, job.state === "running" ? `running, ${percent(job.progress ?? 0)}` : job.state)))),
     h(Failure, { text: failure ?? (job?.state === "failed" ? job.problem ?? "The replay failed." : null) }),
-    !job && h("p", { class: "cap" }, "What was recorded is run again in a simulated cloud, once as it was and once with the change: dollars, waits and utilization side by side. Nothing is bought, and the settings stay as they are."),
+    !job && h("p", { class: "cap" }, "The recorded work is run again in a simulated cloud, once with the old settings and once with the change, to compare cost, waits and utilization. Nothing is launched, and the settings do not change."),
     job?.state === "done" && h(Answer, { answer: job.answer }));
 }
 

@@ -1,7 +1,7 @@
-"""CEL selectors over one device, as the scheduler evaluates them.
+"""This module evaluates CEL selectors over one device, as the scheduler does.
 
-The library evaluates the language; Kubernetes adds quantities and versions to it. An expression that the library does
-not parse, or that uses a function that is not here, is not understood: it never counts as true or false.
+The library evaluates the language; Kubernetes adds quantities and versions to it. An expression that the library cannot
+parse, or that uses an unknown function, raises ``NotUnderstood``: it never counts as true or false.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from windlass.core.model.quantities import BadQuantity
 from windlass.workloads.kubernetes.translate.conditions import NeverMatches
 from windlass.workloads.kubernetes.translate.quantities import number
 
+from .partitions import CounterAmounts
 from .shares import whole_shares
 
 _DOMAIN: Final = re.compile(r"""(attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
@@ -28,12 +29,12 @@ SEMVER: Final = "windlass version"
 
 
 class NotUnderstood(NeverMatches):
-    """Something about devices that is not understood; the text says what."""
+    """A device request that cannot be planned for; the text says why."""
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What selectors see of a device; equal devices are equal values."""
+    """The fields of a device that selectors can read; equal devices are equal values."""
 
     driver: str
     attributes: str
@@ -43,10 +44,12 @@ class DeviceFacts:
     multiple: bool = False
     """Whether several claims may share it."""
     is_plain: bool = True
-    """Whether it is no part of a device that can be partitioned."""
+    """Whether it consumes no counters that it shares with other devices, as the partitions of a GPU do."""
     taints: tuple[tuple[str, str, str], ...] = ()
     shares: str = field(default="", compare=False)
     """What claims that share it can take (``shares``)."""
+    counters: CounterAmounts = field(default=(), compare=False)
+    """The counters that it consumes."""
 
     def attribute(self, name: str) -> str:
         """The value of an attribute as JSON, by its qualified name (``DOMAIN/NAME``); empty if it has none."""
@@ -70,18 +73,19 @@ def facts(
     taints: Iterable[tuple[str, str, str]] = (),
     *,
     multiple: bool = False,
-    is_plain: bool = True,
+    counters: CounterAmounts = (),
 ) -> DeviceFacts:
-    """What selectors see of a device. A name without a domain belongs to the driver's. A value may be plain, or typed
-    as in a ResourceSlice (``{string: A100}``, ``{value: 40Gi}``)."""
+    """The fields of a device that selectors can read. A name without a domain belongs to the driver's domain. A value
+    may be plain, or typed as in a ResourceSlice (``{string: A100}``, ``{value: 40Gi}``)."""
     return DeviceFacts(
         driver,
         _by_domain(driver, attributes, _attribute),
         _by_domain(driver, capacity, lambda value: value.get("value") if isinstance(value, dict) else value),
         multiple,
-        is_plain,
+        not counters,
         tuple(taints),
         whole_shares(driver, capacity),
+        counters,
     )
 
 
@@ -104,12 +108,12 @@ def _by_domain(driver: str, values: Mapping[str, Any] | None, read: Any) -> str:
 
 @dataclass
 class Expressions:
-    """Evaluates expressions, and remembers what each said of each device."""
+    """Evaluates expressions, and caches the result of each for each device."""
 
     _known: dict[tuple[str, DeviceFacts], bool | str] = field(default_factory=dict)
 
     def holds(self, expression: str, device: DeviceFacts) -> bool:
-        """Whether a selector selects a device; ``NotUnderstood`` if that cannot be said."""
+        """Whether a selector selects a device; ``NotUnderstood`` if that cannot be determined."""
         key = (expression, device)
         found = self._known.get(key)
         if found is None:
@@ -132,7 +136,9 @@ def _program(expression: str) -> Any:
     try:
         return compiled(expression)
     except ValueError as error:
-        raise NotUnderstood(f"the selector {_short(expression)} is no CEL: {str(error).splitlines()[0]}") from None
+        raise NotUnderstood(
+            f"the selector {_short(expression)} is not valid CEL: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _evaluated(expression: str, device: DeviceFacts) -> bool | str:
@@ -143,7 +149,7 @@ def _evaluated(expression: str, device: DeviceFacts) -> bool | str:
     try:
         result = program.execute(_context(expression, device))
     except KeyError:
-        return False  # an attribute that the device does not have: the scheduler does not take the device either
+        return False  # the device does not have the attribute: the scheduler does not select it either
     except (ValueError, RuntimeError, TypeError, ArithmeticError, AttributeError, LookupError) as error:
         return f"the selector {_short(expression)} is not understood: {str(error).splitlines()[0][:150]}"
     if not isinstance(result, bool):
@@ -195,7 +201,7 @@ def _comparable(value: Any) -> Any:
 def _version_key(text: str) -> tuple[Any, ...]:
     match = _SEMVER.fullmatch(text)
     if match is None:
-        raise TypeError(f"{text!r} is no version")
+        raise TypeError(f"{text!r} is not a version")
     numbers = tuple(int(part) for part in match.groups()[:3])
     if match[4] is None:
         return (numbers, 1, ())

@@ -1,4 +1,4 @@
-"""Devices between the cluster's objects and the planner: what groups offer, what nodes have free, what pods need."""
+"""This module computes the planner's device resources: the offers of groups, the use of nodes, the needs of pods."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from windlass.workloads.kubernetes.translate.quantities import core_name, parsed
 
 from .columns import DeviceColumns, fits, stand_ins
 from .expressions import DeviceFacts, Expressions, NotUnderstood
-from .inventory import Inventory, SliceFacts, template_devices
+from .inventory import Inventory, SliceFacts, device_count, template_counters, template_devices
+from .pooled_amounts import UNKNOWN, Pools, capacity_by_pool, counters_by_pool
 from .queries import ALL, AlikeDevices, ClaimReader, DeviceCounts, DeviceKind, PodDevices, kinds_in
 
 LACKING: Final = "has {has} of {count} devices of {driver} in its ResourceSlices"
 
 
 class DeviceObjects(Protocol):
-    """The mirrored objects that devices follow from."""
+    """The mirrored objects that describe devices."""
 
     @property
     def device_version(self) -> int:
-        """Changes whenever one of them does."""
+        """A version that changes when one of the objects does."""
         ...
 
     @property
@@ -44,7 +45,7 @@ class DeviceObjects(Protocol):
 
 
 class DevicePlanning:
-    """Keeps what follows from the devices of the last observation."""
+    """Holds the device resources of the last observation."""
 
     def __init__(self, objects: DeviceObjects, counts: Callable[[str], bool | None]) -> None:
         """``counts``: whether the pod of that key makes its node used; None: it is not known."""
@@ -60,9 +61,16 @@ class DevicePlanning:
         """Which alternative of its claims each demand is planned with."""
         self._options: dict[str, int] = {}
         self._weights: dict[str, int] = {}
+        self._unknown_nodes: set[str] = set()
+        """Nodes with ResourceSlices that were not in the mirror yet."""
 
-    def look(self, waiting: Iterable[MirroredPod], provisioners: Mapping[str, NodeProvisioner]) -> None:
-        """Take over what the cluster shows now."""
+    def observe(
+        self,
+        waiting: Iterable[MirroredPod],
+        provisioners: Mapping[str, NodeProvisioner],
+        nodes: Mapping[str, MirroredNode],
+    ) -> None:
+        """Read the devices of the cluster again."""
         objects = self._objects
         kept = {name: one for name, one in provisioners.items() if one.spec.template.devices}
         asking = [pod for pod in waiting if pod.shape.claims or any("/" in name for name, _ in pod.shape.needs)]
@@ -73,7 +81,7 @@ class DevicePlanning:
             tuple((name, one.metadata.uid, one.metadata.generation) for name, one in sorted(provisioners.items())),
             frozenset((id(pod.shape), pod.namespace) for pod in asking),
         )
-        if key == self._seen:
+        if key == self._seen and self._unknown_nodes.isdisjoint(nodes):
             return
         self._seen = key
         self.inventory = Inventory(objects.slice_store, objects.resource_claim_store.values())
@@ -92,7 +100,21 @@ class DevicePlanning:
             self._expressions,
             alike,
         )
-        self._rooms = {name: self._room(one) for name, one in provisioners.items()}
+        self._unknown_nodes = {name for name in self.inventory.nodes if name and name not in nodes}
+        counters = self._whole_counters(nodes) if self.columns.pooled.names else {}
+        self._rooms = {name: self._room(one, counters.get(name, {})) for name, one in provisioners.items()}
+
+    def _whole_counters(self, nodes: Mapping[str, MirroredNode]) -> dict[str, Pools]:
+        """The counters of the nodes of each provisioner: of every amount the largest that one node has."""
+        found: dict[str, Pools] = {}
+        for name, here in self.inventory.nodes.items():
+            node = nodes.get(name)
+            if node is None or not here.whole_counters:
+                continue
+            known = found.setdefault(node.provisioner, {})
+            for key, amount in counters_by_pool(here.whole_counters.items()).items():
+                known[key] = max(amount, known.get(key, amount))
+        return found
 
     def _promised(self, provisioner: NodeProvisioner) -> list[DeviceFacts]:
         template = provisioner.spec.template
@@ -105,14 +127,14 @@ class DevicePlanning:
     def _kinds(
         self, asking: Sequence[MirroredPod], provisioners: Iterable[NodeProvisioner]
     ) -> tuple[set[DeviceKind], set[AlikeDevices]]:
-        """The kinds of devices that pods ask for, and the sets of them that must be alike."""
+        """The kinds of devices that pods request, and the sets of devices with constraints between them."""
         found: set[DeviceKind] = set()
         alike: set[AlikeDevices] = set()
         for pod in asking:
             try:
                 asked = self.reader.devices(pod)
             except NotUnderstood:
-                continue  # the pod is reported when its demand is made
+                continue  # the error is reported when the pod's demand is made
             for option in asked.options if asked is not None else ():
                 found |= set(kinds_in(option))
                 alike |= {one for one, _ in option if isinstance(one, AlikeDevices)}
@@ -124,11 +146,18 @@ class DevicePlanning:
                     continue
         return found, alike
 
-    def _room(self, provisioner: NodeProvisioner) -> dict[str, int]:
-        """What one node of a provisioner offers besides the resources of its template."""
+    def _room(self, provisioner: NodeProvisioner, counters: Pools) -> dict[str, int]:
+        """What one node of a provisioner offers besides the resources of its template. ``counters``: what its nodes
+        have."""
         name, template = provisioner.metadata.name, provisioner.spec.template
-        room = self.columns.room(self._devices[name])
-        if own := sum(one.count for one in template.devices or ()):
+        promised = template_counters(template.devices)
+        room = self.columns.room(self._devices[name], promised)
+        if room:
+            known = {**counters, **counters_by_pool(promised.items())}
+            known |= capacity_by_pool(self._devices[name], "total")
+            pooled = self.columns.pooled
+            room |= dict.fromkeys(pooled.names.values(), UNKNOWN) | pooled.amounts(known)
+        if own := sum(device_count(one) for one in template.devices or ()):
             room[DEVICES] = 1000 * own
         offered = parsed(template.resources)
         for resource in self.reader.extended:
@@ -145,11 +174,11 @@ class DevicePlanning:
     # -- groups and nodes ----------------------------------------------------------------------------------------------
 
     def room(self, provisioner: str) -> dict[str, int]:
-        """What one node of a provisioner offers of devices, in the planner's resources."""
+        """The device resources that one node of a provisioner offers."""
         return self._rooms.get(provisioner, {})
 
     def used(self, node: MirroredNode, pods: Mapping[str, int]) -> dict[str, int]:
-        """What is not free of a node's devices. ``pods``: what its pods use of the other resources."""
+        """The device resources of a node that are in use. ``pods``: the other resources that its pods use."""
         room = self.room(node.provisioner)
         here = self.inventory.of(node.name)
         if not room and not here.devices:
@@ -158,30 +187,33 @@ class DevicePlanning:
         for resource in self.reader.extended:
             offered = node.allocatable.get(core_name(resource), 0) - pods.get(core_name(resource), 0)
             free += stand_ins(resource, offered // 1000)
-        left = self.columns.room(free)
+        left = self.columns.room(free, here.counters)
         found = {name: max(0, total - left.get(name, 0)) for name, total in room.items() if name in self.columns.names}
+        whole = {**counters_by_pool(here.whole_counters.items()), **capacity_by_pool(here.devices.values(), "total")}
+        unused = {**counters_by_pool(here.counters.items()), **capacity_by_pool(free, "left")}
+        found |= self.columns.pooled.amounts({key: amount - unused.get(key, 0) for key, amount in whole.items()})
         if here.allocated:
             found[DEVICES] = 1000 * len(here.allocated)
         for resource in self.reader.extended:
             name = core_name(resource)
             if name in room:
-                unused = 1000 * self._backed(resource, here.free)
-                found[name] = max(pods.get(name, 0), room[name] - unused)
+                left_over = 1000 * self._backed(resource, here.free)
+                found[name] = max(pods.get(name, 0), room[name] - left_over)
         return {name: amount for name, amount in found.items() if amount}
 
     def reserved(self, node: str, pods: Iterable[MirroredPod] = ()) -> list[str]:
-        """Claims on a node's devices that are reserved for others than ``pods``: they make the node used."""
+        """Claims on a node's devices that are reserved for other consumers than ``pods``: the node is in use."""
         return reserved(self.inventory.claims.get(node, ()), {pod.uid for pod in pods}, self._counts)
 
     def lacks(self, node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
-        """What a node's ResourceSlices still lack of what its provisioner promises; empty if nothing."""
+        """The devices of its provisioner's template that a node's ResourceSlices lack, as text; empty if none."""
         promised = (provisioner.spec.template.devices or ()) if provisioner is not None else ()
         if not promised:
             return ""
         here = self.inventory.of(node.name)
         wanted: dict[str, int] = {}
         for one in promised:
-            wanted[one.driver] = wanted.get(one.driver, 0) + one.count
+            wanted[one.driver] = wanted.get(one.driver, 0) + device_count(one)
         for driver, count in wanted.items():
             if (has := here.count(driver)) < count:
                 return LACKING.format(has=has, count=count, driver=driver)
@@ -200,7 +232,7 @@ class DevicePlanning:
             self._options[demand] = len(asked.options)
         start = self._option.get(demand, 0) % len(asked.options)
         order = [*range(start, len(asked.options)), *range(start)]
-        trouble: NotUnderstood | None = None
+        first_error: NotUnderstood | None = None
         fallback: tuple[dict[str, int], tuple[Condition, ...]] | None = None
         for number in order:
             try:
@@ -208,7 +240,7 @@ class DevicePlanning:
                 needs = self.columns.needs(found[0])
                 where = (*found[1], *self._seen_by_admins(found[0]))
             except NotUnderstood as error:
-                trouble = trouble or error
+                first_error = first_error or error
                 continue
             made = (needs, (*asked.where, *where))
             if any(fits(needs, room) for room in self._rooms.values()):
@@ -216,7 +248,7 @@ class DevicePlanning:
                 return made
             fallback = fallback or made
         if fallback is None:
-            raise trouble or NotUnderstood("its claims have no requests")
+            raise first_error or NotUnderstood("its claims have no requests")
         return fallback
 
     def _counted(self, option: DeviceCounts) -> tuple[DeviceCounts, tuple[Condition, ...]]:
@@ -224,6 +256,9 @@ class DevicePlanning:
         kinds = [kind for kind, count in option if count == ALL and isinstance(kind, DeviceKind)]
         if not kinds:
             return option, ()
+        for kind in kinds:
+            if kind in self.columns.partitioned.values():
+                raise NotUnderstood(f"all of {kind.name}, some of them partitions, which is not planned for")
         numbers = {
             name: tuple(self.columns.count(kind, devices) for kind in kinds) for name, devices in self._devices.items()
         }
@@ -235,7 +270,7 @@ class DevicePlanning:
         return filled, (Condition(PROVISIONER, "in", same),) if same else ()
 
     def _seen_by_admins(self, counts: DeviceCounts) -> tuple[Condition, ...]:
-        """Where the devices are to which a request has admin access: it takes none, and needs them on its node."""
+        """Conditions on the node of a pod with admin access: the node must have the devices, and none is taken."""
         found = []
         for kind, count in counts:
             if isinstance(kind, DeviceKind) and kind.is_admin:
@@ -246,20 +281,20 @@ class DevicePlanning:
         return tuple(found)
 
     def on_plan(self, waiting: Iterable[str]) -> None:
-        """Take note of what waits in a plan: a demand with alternatives is planned with its next one."""
+        """Plan a waiting demand with its next alternative in the next pass."""
         ids = set(waiting)
         for demand in [one for one in self._options if one in ids]:
             self._option[demand] = (self._option.get(demand, 0) + 1) % self._options[demand]
 
     def forget(self, demands: Iterable[str]) -> None:
-        """Keep what is remembered of these demands only."""
+        """Forget the alternatives of all demands except these."""
         kept = set(demands)
         self._option = {one: number for one, number in self._option.items() if one in kept}
         self._options = {one: number for one, number in self._options.items() if one in kept}
 
 
 def reserved(claims: Iterable[ResourceClaim], pods: set[str], counts: Callable[[str], bool | None]) -> list[str]:
-    """Claims that a consumer has reserved: one that is not among ``pods`` and is no pod that does not count."""
+    """Claims with a consumer that is not among ``pods``; pods that do not count as use are ignored."""
     found = []
     for claim in claims:
         for one in claim.status.reserved_for or ():

@@ -1,4 +1,4 @@
-"""The devices that a pod asks for: by claims, by claim templates, and by extended resources that a class backs."""
+"""This module reads the devices that a pod requests: by claims, claim templates, and extended resources of a class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL: Final = 0
 """The count of a request for all devices that match on a node."""
 MOST_OPTIONS: Final = 32
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
-"""The extended resource that every class has without saying so."""
+"""The prefix of the extended resource that every class has implicitly."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class DeviceKind:
     tolerations: tuple[tuple[str, str, str, str], ...] = ()
     """Key, operator, value, effect."""
     extended: str = ""
-    """The extended resource by which it is asked for; empty: by a claim."""
+    """The extended resource by which it is requested; empty if by a claim."""
     capacity: CapacityRequests = ()
-    """What each claim needs of a device's capacity: the rest of a device that can be shared is left to others."""
+    """The capacity that each claim needs of a device. Other claims may use the rest if the device can be shared."""
     is_admin: bool = False
-    """Whether it is for an administrator, who takes no device from others."""
+    """Whether the request is for admin access, which takes no device from others."""
 
     def selects(self, device: DeviceFacts, expressions: Expressions) -> bool:
-        """Whether a claim for this kind may get the device; ``NotUnderstood`` if that cannot be said."""
+        """Whether a claim for this kind may get the device; ``NotUnderstood`` if that cannot be determined."""
         if not all(expressions.holds(one, device) for one in self.expressions):
             return False
         if self.capacity and not claims_served(device.driver, device.shares, self.capacity):
@@ -70,37 +70,39 @@ def _covers(toleration: tuple[str, str, str, str], key: str, value: str, effect:
 
 @dataclass(frozen=True)
 class AlikeDevices:
-    """Devices of some requests that must have the same value of each of some attributes."""
+    """Devices of some requests that must have the same value of each of some attributes, or different values."""
 
     attributes: tuple[str, ...]
     parts: tuple[tuple[DeviceKind, int], ...]
+    differ: bool = False
+    """Whether all values of the one attribute must be different, for devices of one kind."""
 
     @property
     def name(self) -> str:
         """For people."""
         devices = " and ".join(f"{count} {kind.name}" for kind, count in self.parts)
-        return f"{devices} with the same {' and '.join(self.attributes)}"
+        return f"{devices} with {'different' if self.differ else 'the same'} {' and '.join(self.attributes)}"
 
 
 DeviceCounts = tuple[tuple[DeviceKind | AlikeDevices, int], ...]
 
 
 def kinds_in(counts: DeviceCounts) -> Iterator[DeviceKind]:
-    """All kinds of devices that are asked for."""
+    """All kinds of devices in a request."""
     for one, _ in counts:
         yield from (kind for kind, _ in one.parts) if isinstance(one, AlikeDevices) else (one,)
 
 
 @dataclass(frozen=True)
 class PodDevices:
-    """What a pod asks for."""
+    """The devices that a pod requests."""
 
     options: tuple[DeviceCounts, ...]
     """Alternatives, the preferred first; every one has all requests of the pod."""
     where: tuple[Condition, ...] = ()
-    """Nodes to which an allocated claim binds it."""
+    """The node to which an allocated claim binds the pod."""
     shared: tuple[str, ...] = ()
-    """Claims by name that have no devices yet: pods that share one must run on one node."""
+    """Names of unallocated claims: pods that share one must run on the same node."""
 
 
 def _summed(parts: Iterable[tuple[DeviceKind, int]]) -> tuple[tuple[DeviceKind, int], ...]:
@@ -111,7 +113,7 @@ def _summed(parts: Iterable[tuple[DeviceKind, int]]) -> tuple[tuple[DeviceKind, 
 
 
 class ClaimReader:
-    """Reads the claims of pods, with the objects of one look at the cluster."""
+    """Reads the claims of pods, with the objects of one observation."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class ClaimReader:
     ) -> None:
         self._classes, self._claims, self._templates = classes, claims, templates
         self.extended: dict[str, str] = {}
-        """Extended resources and the class that backs each; of several the newest."""
+        """Extended resources and the class that backs each; the newest one if there are several."""
         newest = sorted(classes.items(), key=lambda item: (item[1].metadata.creation_timestamp or "", item[0]))
         for name, one in newest:
             self.extended[f"{IMPLICIT}{name}"] = name
@@ -129,7 +131,7 @@ class ClaimReader:
                 self.extended[one.spec.extended_resource_name] = name
 
     def devices(self, pod: MirroredPod) -> PodDevices | None:
-        """The devices that a pod asks for; None: none. ``NotUnderstood`` if it asks for what is not planned for."""
+        """The devices that a pod requests, or None; ``NotUnderstood`` if they cannot be planned for."""
         extended = self.extended_counts(pod.shape.needs)
         if not pod.shape.claims and not extended:
             return None
@@ -188,17 +190,32 @@ class ClaimReader:
         self, chosen: Iterable[tuple[str, str, tuple[DeviceKind, int]]], constraints: Iterable[DeviceConstraint]
     ) -> DeviceCounts:
         """One alternative of every request, with what their devices must have in common."""
-        bound: dict[str, list[str]] = {}
+        bound: dict[str, list[tuple[str, bool]]] = {}
         parts = {full: (name, counts) for name, full, counts in chosen}
         for one in constraints:
-            if not one.match_attribute:
-                raise NotUnderstood("its claim has a constraint other than matchAttribute, which is not planned for")
+            attribute = one.match_attribute or one.distinct_attribute
+            if not attribute:
+                raise NotUnderstood("its claim has an unknown kind of constraint, which is not planned for")
             for full, (name, _) in parts.items():
                 if not one.requests or name in one.requests or full in one.requests:
-                    bound.setdefault(full, []).append(one.match_attribute)
+                    bound.setdefault(full, []).append((attribute, not one.match_attribute))
         groups: dict[tuple[str, ...], list[tuple[DeviceKind, int]]] = {}
-        for full, names in bound.items():
-            groups.setdefault(tuple(sorted(set(names))), []).append(parts[full][1])
+        different: dict[str, list[tuple[DeviceKind, int]]] = {}
+        for full, rules in bound.items():
+            distinct = [name for name, differ in rules if differ]
+            if not distinct:
+                groups.setdefault(tuple(sorted({name for name, _ in rules})), []).append(parts[full][1])
+            elif len(rules) > 1:
+                raise NotUnderstood("its claim has distinctAttribute and another constraint, which is not planned for")
+            else:
+                different.setdefault(distinct[0], []).append(parts[full][1])
+        for name, members in different.items():
+            if len(_summed(members)) > 1:
+                raise NotUnderstood(
+                    f"its claim has distinctAttribute {name} for unequal requests, which is not planned for"
+                )
+            if any(count == ALL or kind.is_admin for kind, count in members):
+                raise NotUnderstood("its claim wants all devices, or admin access, different, which is not planned for")
         seen: set[str] = set()
         for attributes, members in groups.items():
             if seen & set(attributes):
@@ -209,6 +226,7 @@ class ClaimReader:
         found: list[tuple[DeviceKind | AlikeDevices, int]] = [
             (AlikeDevices(attributes, _summed(members)), 1) for attributes, members in sorted(groups.items())
         ]
+        found += [(AlikeDevices((name,), _summed(members), True), 1) for name, members in sorted(different.items())]
         return (*found, *(counts for full, (_, counts) in parts.items() if full not in bound))
 
     def _counts(self, query: DeviceQuery) -> tuple[DeviceKind, int]:
@@ -237,6 +255,6 @@ class ClaimReader:
         found = []
         for one in selectors or ():
             if one.cel is None:
-                raise NotUnderstood("a device selector that is no CEL expression is not known")
+                raise NotUnderstood("a device selector that is not a CEL expression is not planned for")
             found.append(one.cel.expression)
         return tuple(found)

@@ -1,7 +1,7 @@
-"""Devices that several claims share, each with a part of their capacity (``allowMultipleAllocations``).
+"""This module computes shares of devices that several claims may use at once (``allowMultipleAllocations``).
 
-A claim takes what it asks for, rounded up to an amount that the device gives (``requestPolicy``). Where it asks for
-nothing it takes the policy's default, else all of that capacity.
+A claim takes the capacity that it requests, rounded up as the device's ``requestPolicy`` says. Without a request it
+takes the policy's default, or the whole capacity if there is no default.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 from windlass.workloads.kubernetes.translate.quantities import number
 
 CapacityRequests = tuple[tuple[str, str], ...]
-"""Names of capacities, qualified or of the device's own driver, and quantities."""
+"""Names of capacities, qualified or in the domain of the device's driver, and quantities."""
 UNLIMITED: Final = 1 << 20
-"""Claims that a device serves which take nothing of it."""
+"""How many claims a device serves that take none of its capacity."""
 
 
 def qualified(driver: str, name: str) -> str:
@@ -26,7 +26,7 @@ def qualified(driver: str, name: str) -> str:
 
 
 def whole_shares(driver: str, capacity: Mapping[str, Any] | None) -> str:
-    """What a device offers to claims that share it, as JSON by qualified names: total, left and policy."""
+    """The capacity of a device, as JSON by qualified names: total, left and policy."""
     found = {}
     for name, given in (capacity or {}).items():
         typed = given if isinstance(given, dict) else {"value": given}
@@ -36,12 +36,28 @@ def whole_shares(driver: str, capacity: Mapping[str, Any] | None) -> str:
 
 
 def shares_without(shares: str, taken: Iterable[tuple[str, str]]) -> str:
-    """What is left after others have taken some of it; names are qualified."""
+    """The capacity that is left after some was taken; names are qualified."""
     found: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
     for name, quantity in taken:
         if name in found:
             found[name]["left"] = str(number(found[name]["left"]) - number(quantity))
     return msgspec.json.encode(found, order="sorted").decode()
+
+
+@lru_cache(maxsize=10_000)
+def totals_of(shares: str, which: str) -> Mapping[str, Decimal]:
+    """The capacity of a device by qualified names. ``which``: total or left."""
+    offered: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
+    return {name: number(one[which]) for name, one in offered.items()}
+
+
+@lru_cache(maxsize=10_000)
+def share_of(driver: str, shares: str, asked: CapacityRequests) -> Mapping[str, Decimal]:
+    """The capacity of a device that one claim takes, by qualified names."""
+    offered: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
+    wanted = {qualified(driver, name): quantity for name, quantity in asked}
+    parts = {name: _taken(wanted.get(name), one["policy"], number(one["total"])) for name, one in offered.items()}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 @lru_cache(maxsize=10_000)
@@ -62,7 +78,7 @@ def claims_served(driver: str, shares: str, asked: CapacityRequests) -> int:
 
 
 def _taken(asked: str | None, policy: Mapping[str, Any], total: Decimal) -> Decimal | None:
-    """What a claim takes of a capacity; None: the device does not give so much."""
+    """The amount of a capacity that a claim takes; None if the device does not have so much."""
     if asked is None:
         return number(str(policy["default"])) if policy.get("default") is not None else total
     part = number(asked)

@@ -1,1 +1,1 @@
-"""What is installed in a cluster: two custom resource definitions, roles, and the controller's deployment."""
+"""This package makes the objects to install: two custom resource definitions, roles, the controller's deployment."""

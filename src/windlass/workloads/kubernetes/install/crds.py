@@ -1,6 +1,6 @@
-"""The custom resource definitions of NodeProvisioner and NodeClaim, as plain data.
+"""This module defines the custom resources NodeProvisioner and NodeClaim, as plain data.
 
-What the schema refuses here with 422, ``translate.provisioners`` refuses again in code: older servers ignore CEL rules.
+``translate.provisioners`` repeats the checks of this schema in code, because older servers ignore CEL rules.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _CONDITION = _object(
         "type": _string("Its type."),
         "status": _string("Whether it holds.", enum=["True", "False", "Unknown"]),
         "reason": _string("A code."),
-        "message": _string("A sentence for people."),
-        "lastTransitionTime": _string("When its status changed last.", format="date-time"),
+        "message": _string("The explanation."),
+        "lastTransitionTime": _string("The time of the last change of its status.", format="date-time"),
         "observedGeneration": {"type": "integer", "format": "int64"},
     },
     required=["type", "status", "lastTransitionTime"],
@@ -73,7 +73,7 @@ _TEMPLATE = _object(
         "annotations": _map("Annotations of every node."),
         "taints": _list("Taints of every node; pods must tolerate them.", _TAINT, maxItems=100),
         "startupTaints": _list(
-            "Taints that others take off when the node is set up. They do not count against pods.",
+            "Taints that other controllers remove when the node is initialised. Pods need not tolerate them.",
             _TAINT,
             maxItems=100,
         ),
@@ -91,6 +91,23 @@ _TEMPLATE = _object(
                     "attributes": _map("Attributes of each device.", {"x-kubernetes-preserve-unknown-fields": True}),
                     "capacity": _map("Capacity of each device.", _AMOUNT),
                     "allowMultipleAllocations": _flag("Whether several claims may share each device."),
+                    "counters": _map("What each device and its partitions share; a whole device takes all.", _AMOUNT),
+                    "partitions": _list(
+                        "Parts of each device that can be allocated instead of the whole device.",
+                        _object(
+                            "Equal partitions of one device.",
+                            {
+                                "count": _whole("How many each device has.", minimum=1, default=1),
+                                "attributes": _map(
+                                    "Attributes of each partition.", {"x-kubernetes-preserve-unknown-fields": True}
+                                ),
+                                "capacity": _map("Capacity of each partition.", _AMOUNT),
+                                "counters": _map("What each partition takes of its device's counters.", _AMOUNT),
+                            },
+                            required=["counters"],
+                        ),
+                        maxItems=64,
+                    ),
                 },
                 required=["driver"],
             ),
@@ -112,8 +129,8 @@ _BUDGET = _object(
             "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$",
             "description": "A number of nodes, or a share of the provisioner's nodes such as 10%.",
         },
-        "schedule": _string("When the budget begins to hold: cron, UTC. Without one it always holds."),
-        "duration": _string("How long it then holds.", pattern=_DURATION),
+        "schedule": _string("When the budget is in force: cron, UTC. Without a schedule it is always in force."),
+        "duration": _string("How long it is then in force.", pattern=_DURATION),
     },
     required=["nodes"],
     **{
@@ -123,7 +140,7 @@ _BUDGET = _object(
     },
 )
 _PROVISIONER_SPEC = _object(
-    "What is wanted.",
+    "The desired state.",
     {
         "template": _TEMPLATE,
         "provider": _string(
@@ -136,26 +153,31 @@ _PROVISIONER_SPEC = _object(
             maximum=100,
         ),
         "minUnutilizedGPUNodes": _whole("Nodes kept beyond those in use.", minimum=0, default=0),
-        "buyBuffer": _flag("Whether those nodes are bought too, not only kept."),
+        "buyBuffer": _flag("Whether these nodes are also bought, not only kept."),
         "scaleDownDelay": _string("How long a node is marked before it is deleted.", default="10m", pattern=_DURATION),
         "minNodes": _whole("The least number of nodes.", minimum=0, default=0),
         "maxNodes": _whole("The greatest number of nodes.", minimum=0),
         "actionsPerLoop": _whole(
             "0: the whole plan. 1: only the first action of the plan in each loop.", minimum=0, default=0
         ),
-        "budgets": _list("How many nodes may be leaving at once; the strictest holds.", _BUDGET, maxItems=50),
+        "budgets": _list(
+            "How many nodes may be leaving at once; the strictest budget in force counts.", _BUDGET, maxItems=50
+        ),
         "weight": _whole(
-            "Of several provisioners that fit, the highest goes first.", minimum=1, maximum=100, default=10
+            "Of several provisioners that fit, the one with the highest weight is used first.",
+            minimum=1,
+            maximum=100,
+            default=10,
         ),
         "price": _string("Dollars per hour for one node.", pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?$"),
         "deletionPolicy": _string(
             "What happens to its nodes when it is deleted.", enum=["Drain", "Orphan"], default="Drain"
         ),
-        "paused": _flag("Nothing is bought and nothing is given back."),
+        "paused": _flag("Whether scaling is paused: no machine is bought or released."),
         "repair": _list(
             "Conditions by which a node is drained and replaced; at most 20 % of the nodes at once.",
             _object(
-                "A condition that a healthy node does not have.",
+                "A condition of a broken node.",
                 {
                     "condition": _string("The type of the node's condition, such as GPUHealthy.", minLength=1),
                     "status": _string("Its bad status.", enum=["True", "False", "Unknown"]),
@@ -185,9 +207,9 @@ _PROVISIONER_STATUS = _object(
         "targetSize": _whole("Nodes wanted."),
         "utilizedNodes": _whole("Nodes in use."),
         "markedNodes": _whole("Nodes marked for deletion."),
-        "inFlight": _whole("Machines that are bought and not yet of use."),
+        "inFlight": _whole("Machines that were bought and are not ready for pods yet."),
         "utilizationPercent": _whole("Share of its nodes in use."),
-        "nextDeadline": _string("When the first marked node is due.", format="date-time"),
+        "nextDeadline": _string("The earliest deadline of a marked node.", format="date-time"),
         "lastDecision": _object(
             "The last change of the target.",
             {
@@ -211,7 +233,7 @@ def node_provisioner() -> Schema:
         "NodeProvisioner",
         "nodeprovisioners",
         "wnp",
-        "Buys GPU nodes for pods that no node can take, and gives empty ones back.",
+        "Buys GPU nodes for unschedulable pods, and releases empty ones.",
         _PROVISIONER_SPEC,
         _PROVISIONER_STATUS,
         [
@@ -230,10 +252,10 @@ def node_provisioner() -> Schema:
 def node_claim() -> Schema:
     """The definition of NodeClaim."""
     spec = _object(
-        "What was asked for.",
+        "The order.",
         {
             "provisioner": _string("Its NodeProvisioner.", minLength=1),
-            "provider": _string("The provider that sold the machine."),
+            "provider": _string("The provider of the machine."),
         },
         required=["provisioner"],
     )
@@ -243,7 +265,7 @@ def node_claim() -> Schema:
             "providerID": _string("The machine's id at its provider."),
             "nodeName": _string("Its node."),
             "certificate": _object(
-                "What showed that the node was empty before its machine was ended.",
+                "The evidence that the node was empty before its machine was terminated.",
                 {
                     "epoch": {"type": "integer", "format": "int64"},
                     "time": _string("When the list was read.", format="date-time"),
@@ -257,7 +279,7 @@ def node_claim() -> Schema:
         "NodeClaim",
         "nodeclaims",
         "wnc",
-        "One machine of a NodeProvisioner, from the order until it is confirmed gone.",
+        "One machine of a NodeProvisioner, from the order until the provider no longer lists it.",
         spec,
         status,
         [

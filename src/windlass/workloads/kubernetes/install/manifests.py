@@ -1,4 +1,4 @@
-"""What ``windlass kubernetes install --print`` prints: definitions, account, roles and deployment, as YAML."""
+"""This module makes the YAML of ``windlass kubernetes install --print``: definitions, account, roles, deployment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ: Final = ["get", "list", "watch"]
 Manifest = dict[str, Any]
 
 CONFIGURATION: Final = """\
-# The controller's configuration. Name the providers that sell the machines: NodeProvisioners refer to them by name.
+# The controller's configuration. List the providers of machines here: NodeProvisioners refer to them by name.
 journal: {location: /var/lib/windlass/journal.db}
 workload: {type: kubernetes, listen: "0.0.0.0:%(port)d"}
 providers: {}
@@ -51,7 +51,7 @@ def text(objects: Iterable[Manifest]) -> str:
 
 
 def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
-    """The least that the controller needs over the whole cluster; in shadow mode it only reads, and writes events."""
+    """The least rights that the controller needs in the whole cluster; in shadow mode it reads, and writes events."""
     rules = [
         _rule("", ["pods", "nodes", "namespaces", "podtemplates"], READ),
         _rule("apps", ["daemonsets"], READ),
@@ -80,7 +80,7 @@ def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
 
 
 def lease_rules() -> list[Manifest]:
-    """What the controller needs in its own namespace: its Lease. A create cannot be limited to a name."""
+    """The rights that the controller needs on its Lease. RBAC cannot limit a create to a name."""
     api = "coordination.k8s.io"
     return [
         _rule(api, ["leases"], ["create"]),

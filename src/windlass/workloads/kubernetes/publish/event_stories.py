@@ -1,6 +1,4 @@
-"""This module chooses the events of a pass: what it bought and for which pods, what it could not buy, what became of
-nodes.
-"""
+"""This module chooses the events of a pass: machines bought and for which pods, pods that wait, changes of nodes."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from windlass.workloads.protocol import DecidedSlice, DecisionReport
 from .events import EventRecorder, Subject
 
 MOST_PODS: Final = 200
-"""Pods of one demand that get an event each: ten thousand equal ones need no event each."""
+"""The most pods of one demand that get an event: ten thousand equal pods do not need an event each."""
 
 
 class EventStories:
-    """Tells events from decisions, each when it is news."""
+    """Sends events for what has changed since the last decision."""
 
     def __init__(self, events: EventRecorder, mirror: ClusterMirror) -> None:
         self._events, self._mirror = events, mirror
@@ -36,8 +34,9 @@ class EventStories:
                 self._tell_waiting(item, waiting)
         for key, why in waiting.not_understood.items():
             namespace, _, name = key.partition("/")
-            text = f"{Code.UNKNOWN_INPUT}: {why}"
-            self._events.send(Subject("Pod", name, namespace), "NotTriggerScaleUp", text, only_if_new=True)
+            known = self._mirror.pods.store.get(key)
+            about = Subject("Pod", name, namespace, known.uid if known is not None else "")
+            self._events.send(about, "NotTriggerScaleUp", f"{Code.UNKNOWN_INPUT}: {why}", only_if_new=True)
         self._tell_slices(decision)
         for slice_id, why in decision.refused:
             decided = decision.slices.get(slice_id) or (self._before or {}).get(slice_id)
@@ -53,10 +52,10 @@ class EventStories:
             self._events.send(about, "ScaledUp", text)
         if not plan.launches:
             return
+        bought = plan.group_of_new
         triggered: dict[str, dict[str, int]] = {}
         for one in plan.placements:
-            if one.on.startswith("new:"):
-                group = one.on.split(":")[1]
+            if (group := bought.get(one.on)) is not None:
                 counts = triggered.setdefault(one.demand, {})
                 counts[group] = counts.get(group, 0) + one.count
         for demand, counts in triggered.items():
@@ -66,8 +65,7 @@ class EventStories:
                 self._events.send(_pod(pod), "TriggeredScaleUp", f"{Code.DEMAND}: pod triggered scale-up of {groups}")
 
     def _tell_waiting(self, item: Waiting, waiting: WaitingPods) -> None:
-        groups = "; ".join(f"{name}: {why.code} {why.why}" for name, why in sorted(item.groups.items()))
-        text = f"{item.reason.code}: {item.reason.why}" + (f". {groups}" if groups else ". There is no NodeProvisioner")
+        text = _waiting_text(item)
         pods = waiting.pods.get(item.demand, ())
         for pod in pods[-item.count :][:MOST_PODS]:
             self._events.send(_pod(pod), "NotTriggerScaleUp", text, only_if_new=True)
@@ -97,7 +95,7 @@ class EventStories:
             if name not in decision.slices and was.state == State.TERMINATING:
                 ended.setdefault(was.group, []).append(name)
         for group, names in ended.items():
-            text = f"{before[names[0]].reason.code}: gave back {plural(len(names), 'machine')}"
+            text = f"{before[names[0]].reason.code}: released {plural(len(names), 'machine')}"
             self._events.send(self._provisioner(group), "ScaledDown", text)
 
     def _on_nodes(self, slice_id: str, kind: str, reason: Reason) -> None:
@@ -107,6 +105,22 @@ class EventStories:
     def _provisioner(self, name: str) -> Subject:
         known = self._mirror.provisioners.store.get(name)
         return Subject("NodeProvisioner", name, uid=known.metadata.uid if known is not None else "")
+
+
+def _waiting_text(item: Waiting) -> str:
+    """The reason for which pods wait, then the reason of each provisioner; no sentence twice."""
+    text = f"{item.reason.code}: {item.reason.why}"
+    if not item.groups:
+        return f"{text}. There is no NodeProvisioner"
+    if len(item.groups) == 1 and set(item.groups.values()) == {item.reason}:
+        (name,) = item.groups
+        return text if name in item.reason.why else f"{item.reason.code}: {name}: {item.reason.why}"
+    reasons = {name: why.why.removeprefix(f"{name}: ") for name, why in sorted(item.groups.items())}
+    groups = "; ".join(f"{name}: {item.groups[name].code} {why}" for name, why in reasons.items())
+    more = item.reason.why
+    for name, why in reasons.items():
+        more = more.replace(f"{name}: {why}", "").replace(why, "")
+    return f"{text}. {groups}" if more.strip("; ") else f"{item.reason.code}: {groups}"
 
 
 def _pod(pod: MirroredPod) -> Subject:

@@ -4,6 +4,7 @@ are folded.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from .work_queue import WorkQueue
 
 COMPONENT: Final = "windlass"
 REMEMBERED: Final = 10_000
-"""Events that are folded when they come again."""
+"""How many events are remembered, so that repeats can be folded."""
 FOLD: Final = 60.0
 """Seconds between two updates of the count of a folded event."""
+_TASKS: Final = re.compile(r"\b(\d[\d,]*) task(s?)\b")
 LONGEST: Final = 1000
 """Characters of a message: the API server refuses more than 1024."""
 WARNINGS: Final = frozenset({"NotTriggerScaleUp", "ScaleDownBlocked", "ProviderError", "Blocked"})
@@ -48,6 +50,11 @@ class _SentEvent:
     at: float
 
 
+def with_pods(text: str) -> str:
+    """A text of the planner about tasks, in the words of Kubernetes: ``2 tasks of x`` becomes ``2 pods of x``."""
+    return _TASKS.sub(r"\1 pod\2", text)
+
+
 class EventRecorder:
     """Writes events through a work queue."""
 
@@ -57,8 +64,8 @@ class EventRecorder:
         self._last: OrderedDict[tuple[Subject, str], str] = OrderedDict()
 
     def send(self, subject: Subject, reason: str, why: Reason | str, *, only_if_new: bool = False) -> None:
-        """Send an event. ``only_if_new``: not if it equals the last one about this subject."""
-        message = (why if isinstance(why, str) else f"{why.code}: {why.why}")[:LONGEST]
+        """Send an event. ``only_if_new``: skip it if it equals the last one about this subject."""
+        message = with_pods(why if isinstance(why, str) else f"{why.code}: {why.why}")[:LONGEST]
         if only_if_new and self._last.get((subject, reason)) == message:
             return
         self._remember(self._last, (subject, reason), message)
@@ -75,11 +82,11 @@ class EventRecorder:
             self._queue.put(f"event {sent.name}", lambda: self._count(subject, reason, message, sent))
 
     def _mark(self, key: tuple[Subject, str, str], now: float) -> str:
-        """A suffix that differs for every event, and is the same when a simulation is run again."""
+        """A suffix that is unique for each event and identical when a simulation is repeated."""
         return blake2s(repr((self._instance, key, now)).encode(), digest_size=8).hexdigest()
 
     def forget(self, subject: Subject, reason: str) -> None:
-        """Let the next event of this kind be sent although it equals the last one."""
+        """Send the next event of this kind even if it equals the last one."""
         self._last.pop((subject, reason), None)
 
     def _remember(self, table: OrderedDict[Any, Any], key: Any, value: Any) -> None:
@@ -114,7 +121,7 @@ class EventRecorder:
         try:
             await self._api.create(f"/api/v1/namespaces/{namespace}/events", body)
         except ApiError as error:
-            if error.status not in (403, 404, 409, 422):  # its namespace is ending, or it was written after all
+            if error.status not in (403, 404, 409, 422):  # the namespace is terminating, or the event exists already
                 raise
 
     async def _count(self, subject: Subject, reason: str, message: str, sent: _SentEvent) -> None:

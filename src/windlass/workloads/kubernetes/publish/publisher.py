@@ -12,7 +12,16 @@ from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.kubernetes_api.api import Api, ApiError, patched
 from windlass.kubernetes_api.names import FINALIZER, MARKED, ORPHANED
-from windlass.kubernetes_api.objects import KubeNode, NodeClaim, NodeProvisioner, NodeTaint, Versioned, rfc3339, unix
+from windlass.kubernetes_api.objects import (
+    KubeNode,
+    NodeClaim,
+    NodeProvisioner,
+    NodeTaint,
+    Versioned,
+    is_true,
+    rfc3339,
+    unix,
+)
 from windlass.workloads.kubernetes.fence import describe
 from windlass.workloads.kubernetes.mirror import CLAIMS, NODES, PROVISIONERS
 from windlass.workloads.kubernetes.taints import OURS, drop_finalizer, marked, write_taints
@@ -23,20 +32,20 @@ from windlass.workloads.kubernetes.workload import KnownProvisioner, KubernetesW
 from windlass.workloads.protocol import DecidedSlice, DecisionReport
 
 from .event_stories import EventStories
-from .events import EventRecorder, Subject
+from .events import EventRecorder, Subject, with_pods
 from .requests import RequestStatuses
 from .status import GroupNumbers, blocked_by, condition, merged, numbers_of, provisioner_status
 from .work_queue import WorkQueue
 
 LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
 UNCLAIMED: Final = 600.0
-"""Seconds after which a claim without record and node belongs to no machine: as long as a launch may take."""
+"""Seconds after which a claim without record and node is removed: longer than any launch takes."""
 EVICTION_RETRY: Final = 5.0
 """Seconds after which an eviction that a disruption budget refused is tried again."""
 
 
 class DecisionPublisher:
-    """Writes for one workload."""
+    """Writes the decisions about one workload."""
 
     def __init__(
         self,
@@ -46,7 +55,7 @@ class DecisionPublisher:
         epoch: Callable[[], int] = lambda: 0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``may_write``: whether this controller leads. ``epoch``: the number of its leadership."""
+        """``may_write``: whether this controller leads. ``epoch``: its fencing epoch."""
         self._workload, self._api, self._mirror = workload, workload.api, workload.mirror
         self._epoch, self._now = epoch, now
         self.queue = WorkQueue(may_write)
@@ -75,7 +84,7 @@ class DecisionPublisher:
 
     @property
     def queued(self) -> int:
-        """How many writes wait, or failed and are tried again."""
+        """How many writes are queued, failed ones included."""
         return len(self.queue)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -93,7 +102,7 @@ class DecisionPublisher:
             self.queue.put(f"node {node.name}", lambda: self._write_node(node.name, decided.id))
 
     async def _write_node(self, name: str, slice_id: str) -> None:
-        """Write what is wanted now, not what was wanted when this was queued."""
+        """Write what is wanted now, which may differ from what was wanted when the write was queued."""
         decision = self._workload.decision
         decided = decision.slices.get(slice_id) if decision is not None else None
         if decided is None or slice_id in self._workload.fences.standing or decided.state in LEAVING:
@@ -115,18 +124,21 @@ class DecisionPublisher:
             wanted["Launched"] = (True, "Launched", "the provider shows the machine")
         if nodes:
             wanted["Registered"] = (True, "Registered", f"the node {nodes[0].name} is there")
-            if all(self._workload.initialized(node) for node in nodes):
+            lacking = next((text for node in nodes if (text := self._workload.lacking(node))), "")
+            if not lacking:
                 wanted["Initialized"] = (True, "Initialized", "Ready, with everything that its template promises")
+            elif not is_true(claim.status.conditions, "Initialized"):
+                wanted["Initialized"] = (False, "Waiting", f"the node {lacking}")
         fence = self._workload.fences.standing.get(decided.id)
         is_fenced = fence is not None and fence.tainted and decided.state in LEAVING
-        wanted["Fenced"] = (
-            is_fenced,
-            "Fenced" if is_fenced else "InUse",
-            decided.reason.why[:200] if is_fenced else "",
-        )
         certificate = fence.certificate if fence is not None else None
         is_drained = is_fenced and certificate is not None and certificate.running == 0
-        wanted["Drained"] = (is_drained, "Drained" if is_drained else "InUse", "no pods are left" if is_drained else "")
+        ends = {
+            "Fenced": (is_fenced, "Fenced" if is_fenced else "InUse", decided.reason.why[:200] if is_fenced else ""),
+            "Drained": (is_drained, "Drained" if is_drained else "InUse", "no pods are left" if is_drained else ""),
+        }
+        known = {one.type for one in claim.status.conditions or ()}
+        wanted |= {kind: one for kind, one in ends.items() if one[0] or kind in known}
         if nodes and claim.status.node_name != nodes[0].name:
             wanted["Registered"] = (True, "Registered", f"the node {nodes[0].name} is there")
         conditions = merged(claim.status.conditions, wanted, self._now())
@@ -158,10 +170,10 @@ class DecisionPublisher:
             self._mirror.claims.learn(written)
 
     def _collect_claims(self, decision: DecisionReport) -> None:
-        """Remove claims of machines that never came: no record, no node, and older than a launch may take.
+        """Remove claims of machines that were never launched: no record, no node, and older than any launch.
 
-        They are left by a controller that was killed between the claim and the call to the provider, and whose journal
-        is lost. A machine that came would be in its provider's list, and have a record by now.
+        A controller leaves them behind if it is killed between writing the claim and calling the provider, and its
+        journal is lost. A launched machine would be in its provider's list and have a record by now.
         """
         if decision.plan is None:
             return
@@ -172,7 +184,7 @@ class DecisionPublisher:
                 self.queue.put(f"claim {name}", lambda name=name: remove_claim(self._api, name))  # type: ignore[misc]
 
     async def remove(self, slice_id: str, *, gone: bool) -> None:
-        """Remove the node objects of a slice whose machine is dead or gone, and its claim when it is gone."""
+        """Remove the Node objects of a slice whose machine is dead or gone; if it is gone, its claim as well."""
         for node in list(self._mirror.nodes_of(slice_id).values()):
             if ORPHANED in node.annotations:
                 continue
@@ -180,7 +192,7 @@ class DecisionPublisher:
             await self._api.delete(f"{NODES}/{node.name}", uid=node.uid)
         if not gone or slice_id not in self._mirror.claims.store:
             return
-        ended = {"Terminated": (True, "Terminated", "the provider does not list the machine any more")}
+        ended = {"Terminated": (True, "Terminated", "the provider no longer lists the machine")}
         try:
             await self._write_claim(slice_id, ended, {})
         except ApiError as error:
@@ -203,15 +215,15 @@ class DecisionPublisher:
             mistakes = "; ".join(known.mistakes)
             self._put_status(known, slices, decision, (False, "Invalid", mistakes), (True, "Invalid", mistakes))
             return
-        ready = (True, "Reconciled", "")
+        ready = (True, "Reconciled", "its settings are valid")
         if known.mistakes:
-            ready = (False, "Invalid", f"the last good settings stay in force: {'; '.join(known.mistakes)}")
+            ready = (False, "Invalid", f"the last valid settings stay in force: {'; '.join(known.mistakes)}")
         elif provisioner.spec.paused:
-            ready = (True, "Paused", "nothing is bought and nothing is given back")
+            ready = (True, "Paused", "no machine is bought or released")
         waits = blocked_by(name, decision.plan)
-        blocked = (False, "NothingWaits", "")
+        blocked = (False, "NothingWaits", "no pod waits that it could take")
         if waits is not None:
-            blocked = (True, str(waits.code), waits.why)
+            blocked = (True, str(waits.code), with_pods(waits.why))
             about = Subject("NodeProvisioner", name, uid=provisioner.metadata.uid)
             self.events.send(about, "Blocked", waits, only_if_new=True)
         self._put_status(known, slices, decision, ready, blocked)
@@ -266,7 +278,7 @@ class DecisionPublisher:
         await patched(self._api, path, Versioned, change)
 
     def _show_deletion(self, name: str, known: KnownProvisioner, slices: list[DecidedSlice]) -> None:
-        """Let a deleted provisioner go when nothing of it is left; until then say what holds it."""
+        """Remove the finalizer of a deleted provisioner when nothing of it is left; until then report what is left."""
         nodes = [one for one in self._mirror.nodes.store.values() if one.provisioner == name]
         if known.object.spec.deletion_policy == "Orphan":
             for node in nodes:
@@ -292,7 +304,7 @@ class DecisionPublisher:
             self.queue.put(f"status {name}", lambda: self._write_status(name, status))
 
     async def _orphan(self, node: MirroredNode) -> None:
-        """Leave a node and its machine to their user: no finalizer, no taint of ours, no claim."""
+        """Orphan a node and its machine: remove our finalizer, our taints and the claim."""
 
         def change(current: KubeNode) -> dict[str, Any]:
             taints = [one for one in current.spec.taints or () if one.key not in OURS]
@@ -313,7 +325,7 @@ class DecisionPublisher:
         found: dict[str, tuple[str, Reason]] = {}
         for launch in plan.launches:
             found[launch.group] = (f"buy {launch.count}", launch.reason)
-        for verb, changes in (("give back", plan.drain), ("mark", plan.mark), ("unmark", plan.unmark)):
+        for verb, changes in (("release", plan.drain), ("mark", plan.mark), ("unmark", plan.unmark)):
             counts: dict[str, tuple[int, Reason]] = {}
             for change in changes:
                 one = decision.slices.get(change.slice)
@@ -322,13 +334,13 @@ class DecisionPublisher:
             for group, (count, reason) in counts.items():
                 found.setdefault(group, (f"{verb} {count}", reason))
         for group, (what, reason) in found.items():
-            message = f"{what}: {reason.why}"
+            message = with_pods(f"{what}: {reason.why}")
             self._decided[group] = {"time": rfc3339(decision.now), "code": str(reason.code), "message": message}
 
     # -- evictions -----------------------------------------------------------------------------------------------------
 
     async def evict(self, slice_id: str, pods: Iterable[MirroredPod]) -> None:
-        """Evict pods from a slice that must go, as their disruption budgets allow."""
+        """Evict pods from a slice that must be released, as their disruption budgets allow."""
         for pod in pods:
             if not pod.ending:
                 self.queue.put(f"evict {pod.key}", lambda pod=pod: self._evict(slice_id, pod))  # type: ignore[misc]
@@ -337,8 +349,9 @@ class DecisionPublisher:
         decision = self._workload.decision
         decided = decision.slices.get(slice_id) if decision is not None else None
         if decided is None or decided.state != State.DRAINING or not decided.must_go:
-            return  # it stays after all
-        node = Subject("Node", pod.node)
+            return  # the slice is no longer being drained
+        known = self._mirror.nodes.store.get(pod.node)
+        node = Subject("Node", pod.node, uid=known.uid if known is not None else "")
         if pod.protected:
             self.events.send(node, "ScaleDownBlocked", f"{Code.PROTECTED}: {pod.key} must not be disrupted")
             raise ApiError(0, f"{pod.key} must not be disrupted", retry_after=EVICTION_RETRY)
@@ -359,7 +372,7 @@ class DecisionPublisher:
 
 
 async def remove_claim(api: Api, name: str) -> None:
-    """Delete a claim and let it go."""
+    """Delete a claim and its finalizer."""
     await drop_finalizer(api, f"{CLAIMS}/{name}")
     await api.delete(f"{CLAIMS}/{name}")
 

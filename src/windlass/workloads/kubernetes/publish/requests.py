@@ -19,7 +19,7 @@ Wishes = Mapping[str, tuple[bool, str, str]]
 
 
 class RequestStatuses:
-    """Writes what differs from what the mirror shows."""
+    """Writes statuses that differ from the mirror."""
 
     def __init__(self, workload: KubernetesWorkload, queue: WorkQueue, now: Callable[[], float]) -> None:
         self._workload, self._api, self._queue, self._now = workload, workload.api, queue, now
@@ -31,13 +31,13 @@ class RequestStatuses:
             buffer = mirror.buffers.store.get(key)
             more = {"replicas": wanted["replicas"]}
             if buffer is not None and (
-                merged(buffer.status.conditions, wanted["conditions"], self._now(), always=True) is not None
+                merged(buffer.status.conditions, wanted["conditions"], self._now()) is not None
                 or buffer.status.replicas != more["replicas"]
             ):
                 self._put(CapacityBuffer, CAPACITY_BUFFERS, key, wanted["conditions"], more)
         for key, conditions in self._workload.room_requests.statuses(decision, wrong).items():
             request = mirror.room_requests.store.get(key)
-            if request is not None and merged(request.status.conditions, conditions, self._now(), always=True):
+            if request is not None and merged(request.status.conditions, conditions, self._now()):
                 self._put(ProvisioningRequest, PROVISIONING_REQUESTS, key, conditions, {})
 
     def _put(
@@ -55,7 +55,7 @@ class RequestStatuses:
         async def write() -> None:
             def change(current: CapacityBuffer | ProvisioningRequest) -> dict[str, Any] | None:
                 status: dict[str, Any] = dict(more)
-                conditions = merged(current.status.conditions, wanted, self._now(), always=True)
+                conditions = merged(current.status.conditions, wanted, self._now())
                 if conditions is not None:
                     status["conditions"] = conditions
                 return {"status": status} if status else None

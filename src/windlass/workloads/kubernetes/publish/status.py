@@ -17,12 +17,12 @@ REGISTERED: Final = frozenset({State.READY, State.CORDONED, State.DRAINING})
 IMPOSSIBLE: Final = frozenset(
     {Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE, Code.UNKNOWN_INPUT}
 )
-"""Why a group is passed over that could never take the pods, or of which that is not known: it is not blocked by it."""
+"""Reasons that do not make a provisioner Blocked: it could never take the pods, or that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNumbers:
-    """A provisioner in numbers."""
+    """The counts of a provisioner's status."""
 
     current: int
     in_flight: int
@@ -37,7 +37,7 @@ class GroupNumbers:
 
 
 def numbers_of(group: Group, slices: Iterable[DecidedSlice], in_use: frozenset[str], plan: Plan | None) -> GroupNumbers:
-    """The numbers of one group. ``in_use``: slices whose GPUs are in use."""
+    """The counts of one group. ``in_use``: slices whose GPUs are in use."""
     mine = [one for one in slices if one.group == group.name]
     registered = [one for one in mine if one.state in REGISTERED]
     flying = {one.id for one in mine if one.state in IN_FLIGHT}
@@ -53,25 +53,26 @@ def numbers_of(group: Group, slices: Iterable[DecidedSlice], in_use: frozenset[s
 
 
 def _serves(plan: Plan, group: str, flying: set[str]) -> bool:
-    """Whether pods wait for machines of a group that are in flight or just bought: then nothing is too much."""
+    """Whether pods wait for machines of a group that are in flight or just bought: then there is no surplus."""
     if any(launch.group == group for launch in plan.launches):
         return True
     return bool(flying) and any(one.on in flying for one in plan.placements)
 
 
 def blocked_by(group: str, plan: Plan | None) -> Reason | None:
-    """Why pods that a group could take wait, if some do."""
+    """The reason for which pods wait that a group could take; None if no such pod waits."""
     for item in plan.waiting if plan is not None else ():
         reason = item.groups.get(group)
         if reason is not None and reason.code not in IMPOSSIBLE:
-            return Reason(reason.code, f"{item.demand} waits ({item.count}): {reason.why}")
+            pods = f"{item.demand} waits" if item.count == 1 else f"{item.count} pods of {item.demand} wait"
+            return Reason(reason.code, f"{pods}: {reason.why}")
     return None
 
 
 def condition(
     kind: str, holds: bool, reason: str, message: str, before: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
-    """A condition; the time of its last transition stays while its status does."""
+    """A condition; its transition time is kept while its status does not change."""
     status = "True" if holds else "False"
     old = next((one for one in before if one.get("type") == kind), None)
     same = old is not None and old.get("status") == status
@@ -115,11 +116,8 @@ def merged(
     before: tuple[ObjectCondition, ...] | None,
     wanted: Mapping[str, tuple[bool, str, str]],
     now: float,
-    *,
-    always: bool = False,
 ) -> list[dict[str, Any]] | None:
-    """An object's conditions with some of them as wanted; None if nothing changes. ``always``: a condition that does
-    not hold is written, too, where there was none."""
+    """An object's conditions with the wanted ones merged in; None if nothing changes."""
     known = {one.type: one for one in before or ()}
     changed = False
     found: dict[str, dict[str, Any]] = {
@@ -136,8 +134,6 @@ def merged(
         old = known.get(kind)
         status = "True" if holds else "False"
         if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
-            continue
-        if old is None and not holds and not always:
             continue
         changed = True
         plain = [found[kind]] if kind in found else []

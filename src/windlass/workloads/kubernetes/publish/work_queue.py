@@ -16,16 +16,16 @@ LONGEST_PAUSE: Final = 30.0
 
 
 class WorkQueue:
-    """Carries out work, a few at a time. ``may_work`` is asked before each: a controller that does not lead writes
-    nothing."""
+    """Runs queued work with a few workers. ``may_work`` is checked before each item: a controller that does not lead
+    writes nothing."""
 
     def __init__(self, may_work: Callable[[], bool] = lambda: True) -> None:
         self._may_work = may_work
         self._wanted: dict[str, Work] = {}
         self._under_way: set[str] = set()
         self._failures: dict[str, int] = {}
-        self.trouble: dict[str, str] = {}
-        """What went wrong last, by key."""
+        self.errors: dict[str, str] = {}
+        """The last error of each key that is retried."""
         self._added = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -33,7 +33,7 @@ class WorkQueue:
         self._timers: set[asyncio.TimerHandle] = set()
 
     def put(self, key: str, work: Work) -> None:
-        """Wish for something; it replaces an earlier wish under the same key that has not begun."""
+        """Queue work; it replaces queued work under the same key that has not started."""
         self._wanted[key] = work
         self._idle.clear()
         self._added.set()
@@ -41,10 +41,10 @@ class WorkQueue:
             self._workers = [asyncio.create_task(self._work(), name=f"kubernetes writer {n}") for n in range(WORKERS)]
 
     def drop(self, key: str) -> None:
-        """Wish for it no more."""
+        """Remove queued work and its retries."""
         self._wanted.pop(key, None)
         self._failures.pop(key, None)
-        self.trouble.pop(key, None)
+        self.errors.pop(key, None)
 
     def __contains__(self, key: str) -> bool:
         return key in self._wanted or key in self._under_way
@@ -53,7 +53,7 @@ class WorkQueue:
         return len(self._wanted) + len(self._timers)
 
     async def settle(self) -> None:
-        """Wait until nothing is wished for and nothing under way."""
+        """Wait until the queue is empty and no work is running."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class WorkQueue:
                 if self._may_work():
                     await work()
                 self._failures.pop(key, None)
-                self.trouble.pop(key, None)
+                self.errors.pop(key, None)
             except ApiError as error:
                 self._again(key, work, str(error), error.retry_after)
             except Exception as error:  # noqa: BLE001  # one odd object must not end the writer of all others
@@ -90,13 +90,13 @@ class WorkQueue:
 
     def _again(self, key: str, work: Work, why: str, after: float) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        self.trouble[key] = why
+        self.errors[key] = why
         pause = max(after, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 8)))
         self._idle.clear()
 
         def retry() -> None:
             self._timers.discard(timer)
-            if key not in self._wanted and key in self.trouble:
+            if key not in self._wanted and key in self.errors:
                 self.put(key, work)
 
         timer = asyncio.get_running_loop().call_later(pause, retry)

@@ -1,7 +1,7 @@
-"""CapacityBuffers: free room for pods to come, as placeholder pods that every real pod goes before.
+"""This module turns CapacityBuffers into placeholder pods: free room for later pods.
 
-A placeholder is placed on free room like a waiting pod, so the node that it is placed on is kept; when real pods take
-the room, the placeholder waits again and a machine is bought for it.
+Every real pod has precedence over a placeholder. A placeholder is placed on free room like a waiting pod, so its node
+is kept. When real pods take the room, the placeholder waits again and a machine is bought for it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .placeholders import MOST, BadRequest, Placeholders
 KIND: Final = "CapacityBuffer"
 ACTIVE: Final = "buffer.x-k8s.io/active-capacity"
 PRIORITY: Final = -(2**31) - 1
-"""Below that of any pod."""
+"""A priority below that of any pod."""
 SCALABLES: Final = {
     "Deployment": "deployments",
     "StatefulSet": "statefulsets",
     "ReplicaSet": "replicasets",
 }
 REFRESH: Final = 15.0
-"""Seconds after which an object that a buffer follows is read again."""
+"""Seconds after which the object of a buffer's scalableRef is read again."""
 
 
 def chunks(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) -> int:
@@ -59,10 +59,10 @@ class CapacityBuffers:
         self._placeholders = Placeholders()
         self._scalables: dict[ScalableKey, tuple[float, Scalable | str]] = {}
         self._wanted: dict[str, tuple[int, str]] = {}
-        """Placeholders of each buffer, and what is wrong with it."""
+        """The placeholders of each buffer, and its error."""
 
     async def refresh(self) -> None:
-        """Read the objects that buffers follow, those that were not read for a while."""
+        """Read the objects of scalableRefs that were not read for a while."""
         wanted = {}
         for buffer in self._buffers().values():
             reference = buffer.spec.scalable_ref
@@ -118,7 +118,7 @@ class CapacityBuffers:
         return template.template, None
 
     def statuses(self, decision: DecisionReport, not_understood: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What the status of each buffer should say: replicas, and the conditions as (holds, reason, message)."""
+        """The wanted status of each buffer: replicas, and the conditions as (holds, reason, message)."""
         if decision.plan is None:
             return {}
         there: dict[str, int] = {}

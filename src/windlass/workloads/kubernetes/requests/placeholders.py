@@ -1,4 +1,4 @@
-"""Placeholder pods: what a request for room would run, as the planner sees pods."""
+"""This module makes placeholder pods: the pods that a request for room stands for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""ProvisioningRequests: room for a whole set of pods, all or nothing, booked for some minutes.
+"""This module serves ProvisioningRequests: room for a whole set of pods or for none, booked for some minutes.
 
-``check-capacity`` looks whether the nodes that are there have the room. ``best-effort-atomic-scale-up`` also buys. What
-was found is booked: placeholder pods keep the room until the pods that consume the request have come, or until the
-booking expires. All that must be remembered stands in the conditions of the object, so a restart forgets nothing.
+``check-capacity`` checks whether existing nodes have the room. ``best-effort-atomic-scale-up`` also buys machines. The
+room is then booked: placeholder pods keep it until the pods that consume the request exist, or until the booking
+expires. All state is in the conditions of the object, so it survives a restart.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ KIND: Final = "ProvisioningRequest"
 CHECK: Final = "check-capacity.autoscaling.x-k8s.io"
 BUY: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 BOOKING: Final = 600.0
-"""Seconds that room is booked for pods to come."""
+"""Seconds for which room is booked."""
 BOOKED: Final = 2**31
-"""The priority of booked room: above that of any pod, because it was promised."""
+"""The priority of booked room: above that of any pod."""
 ON_A_NODE: Final = Condition(NODE_NAME, "exists", ())
-"""Holds for nodes that are there, and for no machine that would have to be bought."""
+"""A condition that existing nodes meet, and no machine that would have to be bought."""
 
 NEVER: Final = IMPOSSIBLE | {Code.NO_SHAPE_FITS}
 
@@ -122,33 +122,33 @@ class ProvisioningRequests:
                 BOOKED if is_booked else None,
             )
         for pod in using if is_booked else ():
-            # A pod that has come takes the place of an equal placeholder, else of any.
+            # A pod replaces an equal placeholder, or any other if there is no equal one.
             if found:
                 equal = next((one for one in found if one.shape.needs == pod.shape.needs), found[0])
                 found.remove(equal)
         return found
 
     def size(self, pod: MirroredPod) -> int | None:
-        """How many placeholders of a request must be served together; None: it is no placeholder of one."""
+        """How many placeholders of a request must be served together; None if the pod is not such a placeholder."""
         kind, _, name = pod.owner.partition("/")
         known = self.open.get(f"{pod.namespace}/{name}") if kind == KIND else None
         return known.held if known is not None else None
 
     def where(self, pod: MirroredPod) -> tuple[Condition, ...]:
-        """Where a placeholder may go: what only checks, or is booked, never buys."""
+        """Where a placeholder may be placed: a check, or booked room, never buys a machine."""
         kind, _, name = pod.owner.partition("/")
         known = self.open.get(f"{pod.namespace}/{name}") if kind == KIND else None
         return (ON_A_NODE,) if known is not None and not known.buys else ()
 
     def withholds(self, pod: MirroredPod) -> bool:
-        """Whether a waiting pod buys nothing: the request that it consumes is not served yet."""
+        """Whether a waiting pod must not cause a purchase, because the request that it consumes is not served yet."""
         known = self.open.get(f"{pod.namespace}/{pod.consumes}") if pod.consumes else None
         return known is not None and known.provisioned_at is None
 
     def statuses(
         self, decision: DecisionReport, not_understood: Mapping[str, str]
     ) -> dict[str, dict[str, ConditionWish]]:
-        """The conditions that each open request should have."""
+        """The wanted conditions of each open request."""
         if decision.plan is None:
             return {}
         found = {}

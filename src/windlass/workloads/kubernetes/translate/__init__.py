@@ -1,1 +1,1 @@
-"""Translation of API objects into the planner's words. Pure: no clock, no calls."""
+"""This package translates API objects into the planner's model. Pure: no clock, no calls."""

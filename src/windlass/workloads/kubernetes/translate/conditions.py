@@ -1,7 +1,7 @@
 """This module translates node selectors, affinities and tolerations into the planner's conditions.
 
-Kubernetes ORs the terms of a node affinity and ANDs what stands in one; the planner has ``where`` for what must hold
-and ``any_of`` for alternatives. A missing label meets NotIn and DoesNotExist only, in both.
+Kubernetes ORs the terms of a node affinity and ANDs the expressions of a term. The planner has ``where`` for what must
+hold and ``any_of`` for alternatives. In both, a missing label meets NotIn and DoesNotExist only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windlass.kubernetes_api.objects import (
 
 
 class NeverMatches(Exception):
-    """A selector that no node can meet; the text says why."""
+    """A selector that no node can match; the text says why."""
 
 
 def conditions_of(term: NodeSelectorTerm) -> tuple[Condition, ...]:
@@ -74,7 +74,7 @@ def alternatives_of(selector: NodeSelector | None) -> tuple[tuple[Condition, ...
 
 
 def preferences_of(terms: Iterable[PreferredTerm]) -> tuple[Condition, ...]:
-    """The preferences, the heaviest first. The planner counts them singly, so a term with several counts as each."""
+    """The preferences, by falling weight. The planner counts expressions one by one, also those of the same term."""
     found: list[Condition] = []
     for term in sorted(terms, key=lambda one: -one.weight):
         if term.preference is not None:
@@ -86,7 +86,7 @@ def preferences_of(terms: Iterable[PreferredTerm]) -> tuple[Condition, ...]:
 
 
 def tolerations_of(tolerations: Iterable[PodToleration]) -> tuple[Toleration, ...]:
-    """Tolerations in the planner's words."""
+    """Tolerations in the planner's model."""
     found = [
         Toleration(one.key, "Exists" if one.operator == "Exists" else "Equal", one.value, _effect(one.effect))
         for one in tolerations
@@ -100,7 +100,7 @@ def _effect(text: str) -> Effect | Literal[""]:
 
 
 def taints_of(taints: Iterable[NodeTaint] | None) -> tuple[Taint, ...]:
-    """Taints in the planner's words."""
+    """Taints in the planner's model."""
     return tuple(Taint(one.key, one.value, one.effect) for one in taints or () if one.effect in EFFECTS)
 
 

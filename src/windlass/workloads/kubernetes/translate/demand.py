@@ -18,19 +18,19 @@ from .pods import MirroredPod, PodShape
 
 
 class AskedDevices(Protocol):
-    """What a pod asks for of devices."""
+    """The device requests of a pod."""
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Claims by name that have no devices yet."""
+        """Names of claims that are not allocated yet."""
         ...
 
 
 class DeviceNeeds(Protocol):
-    """Turns the claims of pods into needs."""
+    """Translates the claims of pods into needs."""
 
     def of(self, pod: MirroredPod) -> Any:
-        """The ``AskedDevices`` of a pod, or None; ``NeverMatches`` if they are not understood."""
+        """The ``AskedDevices`` of a pod, or None; ``NeverMatches`` if they cannot be planned for."""
         ...
 
     def needs(self, demand: str, asked: Any) -> tuple[dict[str, int], tuple[Condition, ...]]:
@@ -40,7 +40,7 @@ class DeviceNeeds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What pods of one demand need besides their resources."""
+    """The needs of one demand's pods besides their resources."""
 
     demand: str = ""
     devices: DeviceNeeds | None = None
@@ -58,17 +58,17 @@ NO_EXTRA: Final = Extra()
 
 @dataclass(frozen=True, slots=True)
 class WaitingPods:
-    """Demand, and the pods behind each."""
+    """The demands, and the pods of each."""
 
     demands: tuple[Demand, ...]
     pods: Mapping[str, tuple[MirroredPod, ...]]
-    """By the demand's id."""
+    """Pods by the demand's id."""
     not_understood: Mapping[str, str]
     """Pods that no plan can be made for, by key, and why."""
 
 
 def demand_id(pod: MirroredPod) -> str:
-    """The id of the demand that a pod belongs to: it follows from the pod alone."""
+    """The id of the demand that a pod belongs to; it depends on the pod alone."""
     if pod.gang:
         return f"{pod.namespace}/PodGroup/{pod.gang}"
     if not pod.owner:
@@ -79,7 +79,7 @@ def demand_id(pod: MirroredPod) -> str:
 
 
 def _mark(shape: PodShape) -> str:
-    """A few letters that differ where two shapes do."""
+    """A short hash of a shape."""
     text = repr(
         (
             shape.needs,
@@ -98,7 +98,7 @@ def _mark(shape: PodShape) -> str:
 
 
 class DemandMaker:
-    """Makes demand from waiting pods, and remembers what follows from each shape."""
+    """Makes demands from waiting pods, and caches the translation of each shape."""
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[PodShape, str]] = {}
@@ -145,7 +145,7 @@ class DemandMaker:
         return WaitingPods(tuple(demands), behind, wrong)
 
     def _held(self, name: str, members: Sequence[MirroredPod], wrong: Mapping[str, str]) -> Demand:
-        """Pods that no plan can be made for, as demand that waits with the reason and takes part in nothing."""
+        """Demands of pods that cannot be planned for: they wait with the reason and are excluded from placement."""
         return Demand(
             id=name,
             bundles=(Bundle(members[0].shape.needs, len(members)),),
@@ -178,7 +178,7 @@ class DemandMaker:
     def _sharing(
         self, name: str, members: Sequence[MirroredPod], rules: Callable[[MirroredPod], PodRules], extra: Extra
     ) -> Demand:
-        """Pods that share a claim without devices yet: they run on one node, and need its devices once."""
+        """Pods that share an unallocated claim: they run on one node, and need its devices once."""
         if len({one.shape.claims for one in members}) > 1:
             raise NeverMatches("pods share some of several ResourceClaims, which is not planned for")
         first, others = members[0], members[1:]
@@ -232,7 +232,7 @@ class DemandMaker:
         rules: Callable[[MirroredPod], PodRules],
         extra: Extra,
     ) -> Demand:
-        """A gang's members that still wait. With fewer pods than it needs it cannot start: it waits until all exist."""
+        """The demand of a gang's waiting members. A gang with too few pods cannot start: it waits for the rest."""
         kinds: dict[int, list[MirroredPod]] = {}
         for one in members:
             kinds.setdefault(id(one.shape), []).append(one)
@@ -266,7 +266,7 @@ class DemandMaker:
         )
 
     def _where(self, shape: PodShape) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]:
-        """What must hold of a node, and the alternatives of which one must."""
+        """The conditions that a node must meet, and the alternatives of which it must meet one."""
         found = [Condition(key, "==", (value,)) for key, value in shape.selector]
         terms = alternatives_of(shape.affinity)
         if len(terms) == 1:

@@ -19,13 +19,13 @@ UNINITIALIZED: Final = frozenset(
         "node.cloudprovider.kubernetes.io/uninitialized",
     }
 )
-"""Taints that the cluster takes off a node when it is set up."""
+"""Taints that the cluster itself removes when a node is initialised."""
 OURS: Final = frozenset({MARKED, DELETING})
 
 
 @dataclass(frozen=True, slots=True)
 class MirroredNode:
-    """What is kept of a node."""
+    """The mirrored fields of a node."""
 
     name: str
     uid: str
@@ -42,7 +42,7 @@ class MirroredNode:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     since: float = 0.0
     deleted: bool = False
-    """Whether it was deleted and its finalizer keeps it."""
+    """Whether it has a deletionTimestamp and only a finalizer keeps it."""
     finalizers: tuple[str, ...] = ()
     conditions: tuple[tuple[str, str, float], ...] = ()
     """Type, status and time of the last transition, of the nodes of provisioners."""
@@ -62,7 +62,7 @@ class MirroredNode:
 
 
 def mirrored_node(node: KubeNode) -> MirroredNode:
-    """What is kept of a node that the API server shows."""
+    """The mirrored fields of an API object."""
     meta, labels = node.metadata, node.metadata.labels or {}
     ours = PROVISIONER in labels
     conditions = node.status.conditions or ()
@@ -89,10 +89,10 @@ def mirrored_node(node: KubeNode) -> MirroredNode:
 
 
 def lacks(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
-    """What a node still lacks before pods can use it as its provisioner promises; empty if nothing.
+    """What a node still lacks of its provisioner's template, as text; empty if nothing.
 
-    A node can be Ready minutes before its GPUs are allocatable: until then it is in flight, or it would be bought
-    twice.
+    A node can be Ready minutes before its GPUs are allocatable. It counts as in flight until then; otherwise a second
+    machine would be bought.
     """
     if not node.ready:
         return "is not Ready"
@@ -114,7 +114,7 @@ def lacks(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
 
 
 def keeps_away(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
-    """A taint that others have put on a node and that its provisioner does not have; empty if there is none."""
+    """A taint on a node that is neither ours nor its provisioner's, as text; empty if there is none."""
     promised = (provisioner.spec.template.taints or ()) if provisioner is not None else ()
     known = {(one.key, one.effect) for one in promised}
     if node.unschedulable:

@@ -43,7 +43,6 @@ CONSUME: Final = (
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
 """Annotations that name the ProvisioningRequest which a pod consumes."""
-JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class PodPort:
 
 @dataclass(frozen=True, eq=False)
 class PodShape:
-    """What decides where a pod may run, apart from its labels: one object for all pods of one template."""
+    """The fields of a pod that decide where it may run, except its labels: one object for all pods of a template."""
 
     needs: Amounts
     selector: tuple[tuple[str, str], ...] = ()
@@ -72,15 +71,10 @@ class PodShape:
     claims: tuple[PodClaim, ...] = ()
     """Resource claims: devices that are allocated apart from the resources."""
 
-    @property
-    def is_constrained(self) -> bool:
-        """Whether other pods decide where it may run."""
-        return bool(self.attracted or self.repelled or self.spread)
-
 
 @dataclass(frozen=True, slots=True)
 class MirroredPod:
-    """What is kept of a pod."""
+    """The mirrored fields of a pod."""
 
     namespace: str
     name: str
@@ -94,7 +88,7 @@ class MirroredPod:
     counts: bool
     """Whether it is work: not of a DaemonSet, no mirror pod, not finished."""
     waits: bool
-    """Whether the scheduler says that no node can take it."""
+    """Whether the scheduler has reported it as Unschedulable."""
     since_waiting: float | None
     protected: bool
     ending: bool
@@ -110,7 +104,7 @@ class MirroredPod:
 
 
 class PodMirror:
-    """Makes what is kept of each pod, and one shape object for all that are equal."""
+    """Converts pods, with one shape object for all equal ones."""
 
     def __init__(self) -> None:
         self._shapes: dict[bytes, PodShape] = {}
@@ -119,7 +113,7 @@ class PodMirror:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def __call__(self, pod: Pod) -> MirroredPod:
-        """What is kept of a pod that the API server shows."""
+        """The mirrored fields of an API object."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         owner = next((one for one in meta.owner_references or () if one.controller), None)
         finished = status.phase in FINISHED
@@ -190,7 +184,7 @@ MOST_REMEMBERED: Final = 50_000
 
 
 def _bounded(cache: dict[Any, Any]) -> None:
-    """Equal values made after a clearing are only kept twice; nothing depends on it but memory."""
+    """Clear a full cache. Equal values may then be stored twice, which only costs memory."""
     if len(cache) > MOST_REMEMBERED:
         cache.clear()
 
@@ -213,14 +207,14 @@ def is_daemon(pod: Pod) -> bool:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Whether the pod only shows a static pod of a kubelet."""
+    """Whether the pod is the mirror of a kubelet's static pod."""
     return MIRROR in (pod.metadata.annotations or {})
 
 
 def is_waiting(pod: Pod) -> bool:
-    """Whether a new node could help the pod: the scheduler tried it and found no node.
+    """Whether the scheduler has found no node for the pod.
 
-    A pod with a nominated node will run there once its victims have ended; one with a scheduling gate is not to run
+    A pod with a nominated node will run there once its victims have ended. A pod with a scheduling gate must not run
     yet.
     """
     if pod.spec.node_name or pod.spec.scheduling_gates or pod.status.nominated_node_name:
@@ -231,15 +225,33 @@ def is_waiting(pod: Pod) -> bool:
     return scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
 
 
+def ignored_because(pod: Pod) -> str:
+    """Why a pod does not count as waiting, for its user."""
+    if pod.spec.node_name:
+        return f"it runs on node {pod.spec.node_name}"
+    if pod.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    if pod.spec.scheduling_gates:
+        return "it has a scheduling gate"
+    if pod.status.nominated_node_name:
+        return f"the scheduler makes room for it on node {pod.status.nominated_node_name}"
+    if is_daemon(pod):
+        return "it belongs to a DaemonSet"
+    scheduled = condition_of(pod.status.conditions, "PodScheduled")
+    if scheduled is None or scheduled.reason != "Unschedulable":
+        return "the scheduler has not reported it as Unschedulable; kubectl describe pod may say why"
+    return "the controller has not seen it yet"
+
+
 # -- needs -------------------------------------------------------------------------------------------------------------
 
 
 def needs_of(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
-    """What a pod needs of its node, as the scheduler computes it, itself included as one of the node's ``pods``.
+    """The resources that a pod needs, as the scheduler computes them, with one of the node's ``pods`` for itself.
 
     Containers run together, so their requests add up. A restartable init container keeps running, so it adds to all
-    that start after it. Any other init container runs alone, so only the largest counts. Requests for the pod as a
-    whole replace the sums. While a resize is under way the larger of the old and the new request counts.
+    that start after it. Any other init container runs alone, so only the largest counts. Pod-level
+    requests replace the sums. During a resize the larger of the old and the new request counts.
     """
     status = status or PodStatus()
     running = {one.name: one for one in status.container_statuses or ()}
@@ -271,7 +283,7 @@ def needs_of(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
 def _requested(container: Container, status: ContainerStatus | None, infeasible: bool) -> dict[str, int]:
     asked: dict[str, int] = {}
     if container.resources is not None:
-        # The server does so for pods; templates of pods are as their users wrote them.
+        # The API server sets this default on pods, but not on pod templates.
         asked = parsed({**(container.resources.limits or {}), **(container.resources.requests or {})})
     if status is None or (status.allocated_resources is None and status.resources is None):
         return asked
@@ -285,7 +297,7 @@ def _requested(container: Container, status: ContainerStatus | None, infeasible:
 
 
 def _pod_level(requests: Quantities) -> Quantities:
-    """The resources that can be requested for a pod as a whole."""
+    """The resources that a pod-level request may name."""
     return {
         name: value for name, value in requests.items() if name in ("cpu", "memory") or name.startswith("hugepages-")
     }
@@ -306,7 +318,7 @@ def _raise(total: dict[str, int], other: Mapping[str, int]) -> None:
 
 
 def shape_of(spec: PodSpec, status: PodStatus | None = None) -> PodShape:
-    """What decides where a pod may run."""
+    """The shape of a pod."""
     affinity = spec.affinity
     node = affinity.node_affinity if affinity is not None else None
     attracted = affinity.pod_affinity if affinity is not None else None

@@ -1,8 +1,8 @@
-"""This module translates NodeProvisioners into groups, and checks them again for servers that do not check them."""
+"""This module translates NodeProvisioners into groups, and validates them for servers that ignore CEL rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -10,7 +10,14 @@ from typing import Any, Final
 from windlass.core.model.quantities import NANO, BadQuantity
 from windlass.core.model.snapshot import Group, ScaleDown, UtilizationTarget, amounts
 from windlass.kubernetes_api.names import PROVISIONER
-from windlass.kubernetes_api.objects import Budget, DaemonSet, NodeProvisioner, ProvisionerSpec
+from windlass.kubernetes_api.objects import (
+    Budget,
+    DaemonSet,
+    DeviceTemplate,
+    NodeProvisioner,
+    PartitionTemplate,
+    ProvisionerSpec,
+)
 
 from .conditions import NeverMatches, alternatives_of, taints_of, tolerated
 from .pods import shape_of
@@ -25,7 +32,7 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """A NodeProvisioner in the planner's words."""
+    """A NodeProvisioner in the planner's model."""
 
     group: Group
     provider: str
@@ -34,39 +41,54 @@ class Provisioned:
     """The planner's name of the resource that counts as use."""
 
 
+Mistakes = Iterator[tuple[str, str]]
+"""Fields of a spec, each with what is wrong with it."""
+
+
 def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
-    """What is wrong with a NodeProvisioner, field by field; empty if nothing is."""
-    spec, wrong = provisioner.spec, []
+    """The mistakes in a NodeProvisioner, each with its field; empty if it is valid."""
+    name = provisioner.metadata.name
+    wrong = ["metadata.name: must be 63 characters at most: it is the value of a label"] if len(name) > 63 else []
+    checks = (_wrong_resources, _wrong_devices, _wrong_taints, _wrong_numbers, _wrong_words, _wrong_repair)
+    wrong += [f"spec.{field}: {why}" for check in checks for field, why in check(provisioner.spec)]
+    for place, budget in enumerate(provisioner.spec.budgets or ()):
+        if why := _mistake_in_budget(budget):
+            wrong.append(f"spec.budgets[{place}]: {why}")
+    return wrong
 
-    def refuse(field: str, why: str) -> None:
-        wrong.append(f"spec.{field}: {why}")
 
-    if len(provisioner.metadata.name) > 63:
-        wrong.append("metadata.name: must be 63 characters at most: it is the value of a label")
+def _wrong_resources(spec: ProvisionerSpec) -> Mistakes:
     if not spec.template.resources:
-        refuse("template.resources", "is required: what one node offers to pods")
-    else:
-        for name, text in spec.template.resources.items():
-            try:
-                parsed({name: text})
-            except BadQuantity as error:
-                refuse(f"template.resources.{name}", str(error))
+        yield "template.resources", "is required: what one node offers to pods"
+    for name, text in (spec.template.resources or {}).items():
+        try:
+            parsed({name: text})
+        except BadQuantity as error:
+            yield f"template.resources.{name}", str(error)
+
+
+def _wrong_devices(spec: ProvisionerSpec) -> Mistakes:
     for place, device in enumerate(spec.template.devices or ()):
+        at = f"template.devices[{place}]"
         if not device.driver:
-            refuse(f"template.devices[{place}].driver", "is required: the name of the DRA driver")
+            yield f"{at}.driver", "is required: the name of the DRA driver"
         if device.count < 1:
-            refuse(f"template.devices[{place}].count", f"must be at least 1, is {device.count}")
-        for name, text in (device.capacity or {}).items():
-            try:
-                number(str(text.get("value") if isinstance(text, dict) else text))
-            except BadQuantity as error:
-                refuse(f"template.devices[{place}].capacity.{name}", str(error))
+            yield f"{at}.count", f"must be at least 1, is {device.count}"
+        for field, why in _mistakes_in_device(device):
+            yield f"{at}.{field}", why
+
+
+def _wrong_taints(spec: ProvisionerSpec) -> Mistakes:
     for field in ("taints", "startup_taints"):
         for place, taint in enumerate(getattr(spec.template, field) or ()):
             if taint.effect not in EFFECTS:
-                refuse(f"template.{field}[{place}].effect", f"must be one of {', '.join(EFFECTS)}, is {taint.effect!r}")
+                why = f"must be one of {', '.join(EFFECTS)}, is {taint.effect!r}"
+                yield f"template.{field}[{place}].effect", why
+
+
+def _wrong_numbers(spec: ProvisionerSpec) -> Mistakes:
     if spec.min_gpu_utilization_percent is not None and not 1 <= spec.min_gpu_utilization_percent <= 100:
-        refuse("minGPUUtilizationPercent", f"must be between 1 and 100, is {spec.min_gpu_utilization_percent}")
+        yield "minGPUUtilizationPercent", f"must be between 1 and 100, is {spec.min_gpu_utilization_percent}"
     for field, value in (
         ("minUnutilizedGPUNodes", spec.min_unutilized_gpu_nodes),
         ("minNodes", spec.min_nodes),
@@ -74,30 +96,58 @@ def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
         ("actionsPerLoop", spec.actions_per_loop),
     ):
         if value < 0:
-            refuse(field, f"must not be negative, is {value}")
+            yield field, f"must not be negative, is {value}"
     if spec.max_nodes < spec.min_nodes:
-        refuse("maxNodes", f"must be at least minNodes ({spec.min_nodes}), is {spec.max_nodes}")
+        yield "maxNodes", f"must be at least minNodes ({spec.min_nodes}), is {spec.max_nodes}"
     if not LOWEST_WEIGHT <= spec.weight <= HIGHEST_WEIGHT:
-        refuse("weight", f"must be between {LOWEST_WEIGHT} and {HIGHEST_WEIGHT}, is {spec.weight}")
+        yield "weight", f"must be between {LOWEST_WEIGHT} and {HIGHEST_WEIGHT}, is {spec.weight}"
+
+
+def _wrong_words(spec: ProvisionerSpec) -> Mistakes:
     if spec.deletion_policy not in ("Drain", "Orphan"):
-        refuse("deletionPolicy", f"must be Drain or Orphan, is {spec.deletion_policy!r}")
-    try:
-        duration(spec.scale_down_delay)
-    except ValueError as error:
-        refuse("scaleDownDelay", str(error))
+        yield "deletionPolicy", f"must be Drain or Orphan, is {spec.deletion_policy!r}"
+    if why := _mistake_in_duration(spec.scale_down_delay):
+        yield "scaleDownDelay", why
     if spec.price is not None and _dollars(spec.price) is None:
-        refuse("price", f"must be dollars per hour such as '2.50', is {spec.price!r}")
+        yield "price", f"must be dollars per hour such as '2.50', is {spec.price!r}"
+
+
+def _wrong_repair(spec: ProvisionerSpec) -> Mistakes:
     for place, rule in enumerate(spec.repair or ()):
         if rule.status not in ("True", "False", "Unknown"):
-            refuse(f"repair[{place}].status", f"must be True, False or Unknown, is {rule.status!r}")
-        try:
-            duration(rule.after)
-        except ValueError as error:
-            refuse(f"repair[{place}].after", str(error))
-    for place, budget in enumerate(spec.budgets or ()):
-        if why := _mistake_in_budget(budget):
-            refuse(f"budgets[{place}]", why)
-    return wrong
+            yield f"repair[{place}].status", f"must be True, False or Unknown, is {rule.status!r}"
+        if why := _mistake_in_duration(rule.after):
+            yield f"repair[{place}].after", why
+
+
+def _mistake_in_duration(text: str) -> str:
+    try:
+        duration(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _mistakes_in_device(device: DeviceTemplate) -> Mistakes:
+    """The mistakes in the amounts of a device and its partitions: field and text."""
+    partitions = [(f"partitions[{place}].", one) for place, one in enumerate(device.partitions or ())]
+    every: list[tuple[str, DeviceTemplate | PartitionTemplate]] = [("", device), *partitions]
+    for prefix, one in every:
+        for field in ("capacity", "counters"):
+            for name, text in (getattr(one, field) or {}).items():
+                try:
+                    number(str(text.get("value") if isinstance(text, dict) else text))
+                except BadQuantity as error:
+                    yield f"{prefix}{field}.{name}", str(error)
+    for prefix, part in partitions:
+        if part.count < 1:
+            yield f"{prefix}count", f"must be at least 1, is {part.count}"
+        if not part.counters:
+            yield f"{prefix}counters", "is required: what the partition takes of its device's counters"
+        for name in sorted(set(part.counters or {}) - set(device.counters or {})):
+            yield f"{prefix}counters.{name}", "must be one of the device's own counters"
+    if device.partitions and device.allow_multiple_allocations:
+        yield "partitions", "cannot be combined with allowMultipleAllocations"
 
 
 def _dollars(text: str) -> int | None:
@@ -142,7 +192,7 @@ def allowed_to_leave(budgets: Iterable[Budget], nodes: int, now: float) -> int |
 def group_of(
     provisioner: NodeProvisioner, daemons: Iterable[DaemonSet] = (), devices: Mapping[str, int] | None = None
 ) -> Provisioned:
-    """A NodeProvisioner without mistakes as a group. DaemonSets that will land on its nodes take their room first.
+    """The group of a valid NodeProvisioner. The requests of DaemonSets that will run on its nodes are subtracted.
 
     ``devices``: what its nodes offer besides the resources of its template.
     """
@@ -157,7 +207,7 @@ def group_of(
     if devices:
         room = {**devices, **room}
         if gpu not in room and DEVICES in room:
-            gpu = DEVICES  # its GPUs are had by claims only
+            gpu = DEVICES  # its GPUs are allocated by claims only
     group = Group(
         name=name,
         resources=amounts(room),
@@ -190,7 +240,7 @@ def _scale_down(spec: ProvisionerSpec, gpu: str) -> ScaleDown | None:
 def daemon_needs(
     spec: ProvisionerSpec, labels: Mapping[str, str], daemons: Iterable[DaemonSet]
 ) -> list[tuple[tuple[str, int], ...]]:
-    """What each DaemonSet that will run on a provisioner's nodes takes of one."""
+    """The requests of each DaemonSet that will run on a provisioner's nodes."""
     found = []
     for daemon in daemons:
         template = daemon.spec.template.spec

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Final
 
 from windlass.core.model.quantities import BadQuantity
-from windlass.core.model.snapshot import Amounts, amounts
 
 _TEXT: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]))?", re.ASCII)
 _SCALE: Final = {
@@ -23,12 +22,12 @@ _MEBIBYTE: Final = 2**20
 
 EPHEMERAL: Final = "ephemeral-storage"
 RENAMED: Final = {EPHEMERAL: "disk"}
-"""Resources that the planner knows under a name of its own; it counts disk in bytes."""
+"""Resources that have another name in the planner, which counts disk in bytes."""
 
 
 @lru_cache(maxsize=8192)
 def number(text: str) -> Decimal:
-    """The exact number that a quantity stands for; ``BadQuantity`` if it is none."""
+    """The exact value of a quantity; ``BadQuantity`` if it is not valid."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
         raise BadQuantity(f"must be a quantity such as 4, 500m or 16Gi, is {text[:40]!r}")
@@ -40,11 +39,6 @@ def number(text: str) -> Decimal:
 def core_name(resource: str) -> str:
     """The planner's name of a Kubernetes resource."""
     return RENAMED.get(resource, resource)
-
-
-def kubernetes_name(resource: str) -> str:
-    """The Kubernetes name of a resource of the planner."""
-    return next((theirs for theirs, ours in RENAMED.items() if ours == resource), resource)
 
 
 @lru_cache(maxsize=8192)
@@ -66,18 +60,13 @@ def amount(resource: str, text: str) -> int:
 
 
 def parsed(resources: Mapping[str, str | int | float] | None) -> dict[str, int]:
-    """Amounts by the planner's names; resources of which nothing is wanted are left out."""
+    """Amounts by the planner's names, without zero amounts."""
     found: dict[str, int] = {}
     for resource, text in (resources or {}).items():
         value = amount(resource, str(text))
         if value:
             found[core_name(resource)] = value
     return found
-
-
-def parsed_amounts(resources: Mapping[str, str | int | float] | None) -> Amounts:
-    """Amounts in the planner's canonical form."""
-    return amounts(parsed(resources))
 
 
 def _ceil(value: Decimal) -> int:

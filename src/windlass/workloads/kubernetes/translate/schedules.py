@@ -18,7 +18,7 @@ _NAMED: Final = {
     "@annually": "0 0 1 1 *",
 }
 LONGEST_WINDOW: Final = 7 * 86400
-"""Seconds that a budget's window may last; the search for its start looks back no further."""
+"""The longest window of a budget in seconds, which limits the search for its start."""
 
 
 def duration(text: str) -> float:
@@ -31,7 +31,7 @@ def duration(text: str) -> float:
 
 
 def cron(text: str) -> tuple[frozenset[int], ...]:
-    """The minutes, hours, days, months and weekdays of a schedule; ``ValueError`` if it is none."""
+    """The minutes, hours, days, months and weekdays of a schedule; ``ValueError`` if it is not valid."""
     parts = _NAMED.get(text.strip(), text).split()
     if len(parts) != 5:
         raise ValueError(f"must have five fields such as '0 9 * * mon-fri', is {text!r}")
@@ -58,7 +58,7 @@ def _field(text: str, low: int, high: int, place: int) -> frozenset[int]:
             end = high if first == "*" else (names[last] if last in names else int(last)) if last else start
             stride = int(step) if step else 1
         except ValueError:
-            raise ValueError(f"has a field that is no number, range or list: {part!r}") from None
+            raise ValueError(f"has a field that is not a number, range or list: {part!r}") from None
         assert start is not None
         assert end is not None
         if step and not last and first != "*":

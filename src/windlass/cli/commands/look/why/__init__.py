@@ -1,4 +1,4 @@
-"""``windlass why``: why a job, a machine or a group is as it is, now or at an earlier time."""
+"""``windlass why`` explains the state of a job, a machine or a group, now or at an earlier time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.job_progress import job_report
-from windlass.cli.connection.kubernetes_names import kubernetes_names
+from windlass.cli.connection.kubernetes_names import kubernetes_names, unknown_object
 from windlass.cli.connection.open_journal import config_file, is_missing, opened, stop
 from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.ui.instants import read_instant
@@ -48,12 +48,12 @@ def _remotely(remote: Remote, name: str, at: float | None, as_json: bool) -> Non
 )
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
-    """Tell why the job, machine or group NAME is as it is.
+    """Explain the state of the job, machine or group NAME.
 
     For a job: what it waits for in each group and what would help, where it runs, or how it failed. For a machine: why
-    it was started and why in this group, its life so far, and why it is kept or was given back. For a group: its limits
-    and how its launches went. What is gone is found in the journal. On Kubernetes also pod/NAMESPACE/NAME, node/NAME
-    and nodeprovisioner/NAME.
+    it was started and why in this group, its states so far, and why it is kept or was released. For a group: its
+    limits and the results of its launches. Jobs and machines that no longer exist are read from the journal. On
+    Kubernetes also pod/NAMESPACE/NAME, node/NAME and nodeprovisioner/NAME.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
             questions = [_asked(config, journal, one, at) for one in kubernetes_names(config, name)]
             asked = next((one for one in questions if one.kinds), questions[0])
             if not asked.kinds and job is None:
-                stop(_unknown(asked))
+                stop(unknown_object(config, name) or _unknown(asked))
             document = asked.to_dict() | {"job": job}
     _show(document, at, as_json)
 
@@ -84,7 +84,7 @@ def _show(document: Mapping[str, Any], at: float | None, as_json: bool) -> None:
 
 
 def page(document: Mapping[str, Any], at: float | None) -> list[RenderableType]:
-    """A why document for people."""
+    """Render a why document."""
     parts: list[RenderableType] = [] if at is None else [f"As of {clock(at, time.time())}"]
     steps: list[str] = []
     for kind, (make_page, next_of) in _ANSWERS.items():
@@ -95,13 +95,13 @@ def page(document: Mapping[str, Any], at: float | None) -> list[RenderableType]:
 
 
 def _never_led(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer about a job for which no controller has run yet."""
+    """Answer about a job for which no controller has run yet."""
     known = {"schema": SCHEMA, "name": name, "at": time.time(), "led": False}
     return {**known, **dict.fromkeys(("slice", "demand", "group", "family")), "job": job}
 
 
 def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Question:
-    """The picture at the instant, and the question about it."""
+    """Return the state at the instant, and the question about it."""
     now = time.time()
     leader = leader_of(journal, now)
     try:
@@ -117,6 +117,9 @@ def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Que
 
 def _unknown(asked: Question) -> str:
     near = asked.near_names()
+    if asked.at is not None and asked.name in near:
+        then = clock(asked.at, time.time())
+        return f"there was no {asked.name} at {then}; leave --at out, or give a later time: windlass why {asked.name}"
     if near:
         return f"there is no job, machine or group {asked.name}; did you mean {' or '.join(near)}?"
     groups = _listed("groups", asked.picture.settings.by_name)

@@ -1,4 +1,4 @@
-"""This page explains a waiting job: since when it waits, what would help, and which machines are starting for it."""
+"""Renders the explanation of a waiting job: since when it waits, what would help, and its starting machines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from windlass.cli.ui.pages import clock, code, grid, money, section, span
+from windlass.core.model.quantities import singular
 from windlass.core.model.reasons import plural
 
+MOST_NAMED = 5
+"""The jobs that a change would place are named up to this many, and counted beyond."""
 MOST_REASONS = 8
-"""Changes of the reason that are shown; the last ones matter."""
+"""The number of changes of the reason that are shown, the last ones."""
 
 
 def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -21,7 +24,7 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         over = one["until"] if one["until"] is not None else now
         yield Text.assemble(
             ("" if document.get("job") else f"Job {document['name']} ", "bold"),
-            f"waits no more since {clock(over, now)}: its tasks run, have ended, or were withdrawn. "
+            f"stopped waiting at {clock(over, now)}: its tasks run, have ended, or were withdrawn. "
             f"It waited {span(over - one['since'])}.",
         )
     else:
@@ -54,7 +57,9 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _needs(one: Mapping[str, Any]) -> str:
-    kinds = [", ".join(f"{amount} {name}" for name, amount in bundle["needs"].items()) for bundle in one["needs"]]
+    kinds = [
+        ", ".join(singular(f"{amount} {name}") for name, amount in bundle["needs"].items()) for bundle in one["needs"]
+    ]
     gang = f", as a gang ({one['gang']})" if one["gang"] is not None else ""
     each = " each" if one["tasks"] > 1 else ""
     return " or ".join(dict.fromkeys(kinds)) + each + gang
@@ -64,14 +69,17 @@ def _ways(ways: list[Mapping[str, Any]]) -> RenderableType:
     lines = []
     for one in ways:
         price = f"+{money(one['hourly_cost'])}/h" if one["hourly_cost"] > 0 else ""
-        lines.append("  ".join(part for part in (one["change"], price, _for_others(one["for"])) if part))
+        lines.append("  ".join(part for part in (one["change"], price, _for_others(one)) if part))
     return Text("\n".join(lines))
 
 
-def _for_others(tasks: Mapping[str, int]) -> str:
-    """What a way out also places; what it costs is not for one job alone then."""
+def _for_others(one: Mapping[str, Any]) -> str:
+    """List the other jobs that a change would place as well; they share its cost. Many are counted."""
+    tasks = one["for"]
     if len(tasks) < 2:
         return ""
+    if len(tasks) > MOST_NAMED:
+        return f"for {plural(sum(tasks.values()), 'task')} of {plural(len(tasks), 'job')}"
     return "for " + ", ".join(f"{plural(count, 'task')} of {name}" for name, count in sorted(tasks.items()))
 
 

@@ -1,4 +1,4 @@
-"""This page shows a family of groups: its limits, and which of its offers are available."""
+"""Renders the explanation of a family: its limits, and which of its offers are available."""
 
 from __future__ import annotations
 

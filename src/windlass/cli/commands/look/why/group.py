@@ -1,4 +1,4 @@
-"""This page shows the limits of a group and the results of its launches."""
+"""Renders the explanation of a group: its limits, and the results of its launches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from rich.text import Text
 
 from windlass.cli.ui.pages import clock, code, grid, money, section, span
 from windlass.core.model.reasons import plural
-from windlass.scenario.durations import format_duration
 
 
 def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     now, one = document["at"], document["group"]
     if one["max"] is None:
-        head = " is not in the settings any more: what is left of it is drained"
+        head = " is no longer in the settings: its remaining machines are drained"
     else:
         hosts = f" x {plural(one['hosts'], 'host')}" if one["hosts"] > 1 else ""
         price = f", {money(one['price'])}/h each" if one["price"] is not None else ""
@@ -24,7 +23,7 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         head = f": {needs}{hosts}, from {one['provider']}{price}"
     yield Text.assemble((f"Group {document['name']}", "bold"), head)
     if one["frozen_by"]:
-        yield Text(f"Frozen by {one['frozen_by']}: nothing of it is bought or released", style="bold yellow")
+        yield Text(f"Frozen by {one['frozen_by']}: no machine of it is bought or released", style="bold yellow")
     yield section("Limits", _limits(one))
     yield section("Provider", *_provider_health(one, now))
     for title, key, style in (("Last launches", "launches", "cyan"), ("Last refusals", "refusals", "red")):
@@ -45,12 +44,10 @@ def _limits(one: Mapping[str, Any]) -> RenderableType:
     text += f"; at most {one['max']}"
     text += f", at least {one['min']}" if one["min"] else ""
     text += f", {one['spare']} spare" if one["spare"] else ""
-    idle = one["idle_timeout"]
-    release = f"after {format_duration(idle)} idle" if idle is not None else "by its other rules"
     table.add_row("machines", text)
     if one["next"]["code"] is not None:
         table.add_row("one more", Text.assemble(code(one["next"]["code"]), f" {one['next']['why']}"))
-    table.add_row("release", release if one["scales_down"] else "never: it has no scale_down rule")
+    table.add_row("release", "\n".join(one["release"]) or "never: it has no rule to scale down")
     return table
 
 
@@ -69,7 +66,7 @@ def _provider_health(one: Mapping[str, Any], now: float) -> Iterator[RenderableT
 
 
 def available_text(one: Mapping[str, Any], now: float) -> str:
-    """Whether one more can be had by what is known of the provider, and if not, why and until when."""
+    """Tell whether the provider can be expected to give one more machine, and if not, why and until when."""
     if one["state"] not in ("backoff", "quota_exceeded"):
         return {"requesting": "a launch is under way", "at_max": "at its max"}.get(one["state"], "available")
     name = "quota exceeded" if one["state"] == "quota_exceeded" else one["state"]

@@ -1,4 +1,4 @@
-"""This page explains a job: what its tasks are doing, how they ended, and the last output of the failed ones."""
+"""Renders the explanation of a job: what its tasks do, how they ended, and the last output of failed ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _unseen(document: Mapping[str, Any]) -> str:
     waiting = plural(document["job"]["waiting"], "task")
     if document["led"]:
-        return f"{waiting} waiting; the controller has not looked at them yet"
+        return f"{waiting} waiting; the controller has not planned for them yet"
     return f"{waiting} waiting for a controller: none runs"
 
 
@@ -50,13 +50,13 @@ def _title(failure: Mapping[str, Any]) -> str:
 def _last(failure: Mapping[str, Any]) -> Iterator[RenderableType]:
     lines = failure["last_lines"]
     if not lines:
-        yield Text(f"it wrote nothing; its log is {failure['log']}")
+        yield Text(f"it has no output; its log is {failure['log']}")
         return
     table = grid("fold")
     for line in lines:
         table.add_row(Text(f"| {line}"))
     yield table
-    yield Text(f"all of it: {failure['log']}", style="dim")
+    yield Text(f"the whole log: {failure['log']}", style="dim")
 
 
 def steps(document: Mapping[str, Any], _at: float | None) -> list[str]:

@@ -1,6 +1,4 @@
-"""This page explains a machine: why it was started, why it is kept or was released, and who confirmed that it was
-empty.
-"""
+"""Renders the explanation of a machine: why it started, why it is kept or was released, who confirmed its drain."""
 
 from __future__ import annotations
 
@@ -19,14 +17,17 @@ from windlass.core.model.reasons import Code, plural
 Answer = Mapping[str, Any]
 
 SHOWN_LINES = 10
-"""Lines of the output of a dead host that are shown; ``--json`` has all that are kept."""
+"""The number of output lines of a dead host that are shown; ``--json`` has all that are stored."""
 
 
 def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     now, one = document["at"], document["slice"]
     state = State(one["state"])
     price = f", {money(one['hourly_cost'])}/h" if one["hourly_cost"] else ""
-    when = f"{'since' if state not in ENDED else 'at'} {clock(one['since'], now)} ({span(now - one['since'])})"
+    if state in ENDED:
+        when = f"at {clock(one['since'], now)}, {span(one['since'] - one['started']['at'])} after its start"
+    else:
+        when = f"since {clock(one['since'], now)} ({span(now - one['since'])})"
     yield Text.assemble(
         (f"Machine {one['id']}", "bold"), f" of {one['group']} from {one['provider']}{price}: ", state_text(state)
     ).append(f" {when}")
@@ -35,7 +36,7 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield section("Why it started", *_started(one, now))
     yield section("Its life", _life(one, now))
     if one["dead_hosts"]:
-        yield section("What its dead hosts left", *_dead_hosts(one))
+        yield section("Last output of its dead hosts", *_dead_hosts(one))
     if state in ENDED:
         yield section("Why it was given back", *_removed(one, now))
     elif state in OFFERING:
@@ -51,7 +52,7 @@ def _started(one: Answer, now: float) -> Iterator[RenderableType]:
     if started["count"] is None:
         adopted = started["code"] == Code.LEAKED
         yield Text(
-            "it was adopted, not started by this journal" if adopted else "its start is not in the journal any more"
+            "it was adopted, not started by this journal" if adopted else "its start is no longer in the journal"
         )
         return
     others = started["count"] - 1
@@ -86,7 +87,7 @@ def _dead_hosts(one: Answer) -> Iterator[RenderableType]:
 
 
 def _ended(exit_code: int | None) -> str:
-    """How a program ended, by its exit code."""
+    """Describe how a program ended, from its exit code."""
     if exit_code is None:
         return "ended; its exit code is not known"
     if exit_code >= 0:
@@ -103,7 +104,7 @@ def _here(one: Answer, now: float) -> Iterator[RenderableType]:
     yield table
     if one["tasks"]:
         running = f"{plural(one['tasks'], 'task')} running on {plural(one['nodes'], 'host')}"
-        yield Text(f"{running}: it is never ended under them")
+        yield Text(f"{running}: the machine is never ended while they run")
     if here["until"] is not None:
         yield Text(f"until {clock(here['until'], now)} (in {span(here['until'] - now)}), then {here['then']}")
 
@@ -119,12 +120,12 @@ def _removed(one: Answer, now: float) -> Iterator[RenderableType]:
 
 
 def _certificate(one: Answer, now: float) -> str:
-    """Who said that nothing ran there."""
+    """Tell who confirmed that nothing ran there."""
     if (word := one["certificate"]) is not None:
         when = clock(word["at"], now)
         return f"the workload confirmed at {when} that nothing ran there and nothing would start"
     if one["dead"]:
-        return "a host of it was gone, so there was nothing to confirm"
+        return "one of its hosts was gone, so there was nothing to confirm"
     if not one["joined"]:
         return "it never joined the workload, so nothing ever ran there"
     return "the workload has not confirmed yet that nothing runs there; the machine is not ended before"

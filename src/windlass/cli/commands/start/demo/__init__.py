@@ -1,4 +1,4 @@
-"""``windlass demo``: a burst of tasks on this machine, from the first task to the bill, with nothing left running."""
+"""``windlass demo`` runs a burst of tasks on this computer, from the first task to the bill."""
 
 from __future__ import annotations
 
@@ -51,16 +51,25 @@ policy: {vanish_timeout: 1s}
 """
 JOB, TASKS, SECONDS = "burst", 24, 1.5
 PATIENCE = 300.0
-"""Seconds after which the demo gives up. It takes about fifteen, and longer on a computer that is busy."""
+"""Seconds after which the demo gives up. It takes about fifteen, and longer on a busy computer."""
 STEPS = frozenset(
     {State.REQUESTING, State.BOOTING, State.INITIALIZING, State.DRAINING, State.TERMINATING, State.TERMINATED}
 )
-"""States of a machine that are shown with ``-v`` only: steps on the way to an outcome."""
+"""Intermediate states of a machine, which are shown with ``-v`` only."""
 
 
-@click.command("demo")
-@click.option("--directory", default=".windlass/demo", show_default=True, help="Where it works; emptied first.")
-@click.option("-v", "--verbose", is_flag=True, help="Every step of every machine, not only its outcome.")
+@click.command(
+    "demo", epilog="Exit status: 0 every task ran and no machine is left, 1 something went wrong, 130 interrupted."
+)
+@click.option(
+    "--directory",
+    default=".windlass/demo",
+    metavar="DIRECTORY",
+    type=click.Path(file_okay=False),
+    show_default=True,
+    help="The directory of the demo; it is emptied first.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show every state of every machine.")
 def command(directory: str, verbose: bool) -> None:
     """See it work on this computer, in about 15 seconds: no account, no Docker, no network.
 
@@ -70,9 +79,12 @@ def command(directory: str, verbose: bool) -> None:
     """
     home = Path(directory).absolute()
     if home.exists() and not (home / "windlass.yaml").exists() and any(home.iterdir()):
-        raise click.ClickException(f"{home} holds something else; choose another --directory")
+        raise click.ClickException(f"{home} has other files in it; choose another --directory")
     shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
+    try:
+        home.mkdir(parents=True)
+    except OSError as error:
+        raise click.ClickException(f"{home} cannot be made: {error.strerror}; choose another --directory") from None
     file = home / "windlass.yaml"
     file.write_text(CONFIG, encoding="utf-8")
     sys.exit(asyncio.run(_Demo(file, verbose).run()))
@@ -133,7 +145,7 @@ class _Demo:
         self.interrupted = True
         playing.cancel()
 
-    # -- the play -----------------------------------------------------------------------------------------------------
+    # -- the script ---------------------------------------------------------------------------------------------------
 
     async def _play(self, service: Service) -> None:
         sleeper = [sys.executable, "-c", f"import time; time.sleep({SECONDS})"]
@@ -147,7 +159,7 @@ class _Demo:
         self.finished = True
 
     async def _until(self, service: Service, happened: Callable[[], bool]) -> None:
-        """Look often until it has happened."""
+        """Poll until a condition holds."""
         self._look(service)
         while not happened():
             await asyncio.sleep(0.05)
@@ -175,7 +187,7 @@ class _Demo:
             self._print(f"machine {victim.id} is killed (kill -9) while it runs {plural(tasks, 'task')}")
 
     async def _clean_up(self, components: Components, service: Service) -> list[str]:
-        """End every machine that is still there; those that could not be ended."""
+        """End every remaining machine, and return those that could not be ended."""
         provider = components.providers["here"]
         epoch = service.controller.leading.epoch
         there = await provider.list()
@@ -209,7 +221,7 @@ class _Demo:
     def _facts(self, controller_state: ControllerState, left: int) -> Iterator[tuple[str, str]]:
         starts = [line for line in self.scene.lines if line.kind == "launch"]
         bought = sum(len(line.subjects) for line in starts)
-        yield "", "What happened" if self.finished else f"The demo did not come to its end within {PATIENCE:g} s"
+        yield "", "What happened" if self.finished else f"The demo did not finish within {PATIENCE:g} s"
         yield "tasks", f"{self.scene.done} of {TASKS} done"
         killed = 1 if self.killed else 0
         yield "machines", f"{bought} bought, {killed} killed, {bought - killed - left} given back, {left} left running"
@@ -235,7 +247,7 @@ class _Demo:
 
 
 def _is_outcome(entry: Entry) -> bool:
-    """Whether an entry is shown without ``-v``."""
+    """Return whether an entry is shown without ``-v``."""
     if entry.kind != "slice":
         return entry.kind not in ("waiting", "settings")
     record: Any = entry.data.get(IS)

@@ -1,4 +1,4 @@
-"""The live view of the demo: machines, tasks, money, and the last events with their reasons."""
+"""Renders the live view of the demo: machines, tasks, money, and the last events with their reasons."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from windlass.core.model.lifecycle import COSTLY, State
 from windlass.core.model.reasons import plural
 
 LINES = 12
-"""How many of the last events are shown."""
+"""The number of last events that are shown."""
 COLOURS = {State.READY: "green", State.LOST: "bold red", State.TERMINATING: "red"}
 
 
 @dataclass
 class Scene:
-    """All that is shown."""
+    """The facts that the view shows."""
 
     waiting: int = 0
     running: int = 0
@@ -70,13 +70,15 @@ class Scene:
 
 
 def live(scene: Scene) -> Any:
-    """The scene, drawn ten times a second."""
+    """Draw the scene ten times a second."""
     return Live(scene, refresh_per_second=10, transient=False, console=Console())
 
 
 def summary(facts: Iterable[tuple[str, str]]) -> Iterable[str]:
-    """The facts as lines with their names at the left. A fact without a name is a heading; commands are never broken,
-    because they are copied."""
+    """Format facts as lines with their names at the left. A fact without a name is a heading.
+
+    Commands are never wrapped, because users copy them.
+    """
     width = min(120, shutil.get_terminal_size((120, 24)).columns)
     for name, text in facts:
         if not name:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 import time
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,32 +24,34 @@ from windlass.control.leadership import NotLeading
 from windlass.control.report.events import AssignmentLog, EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
-from windlass.workloads.protocol import Workload
+from windlass.workloads.protocol import ElectedWorkload
+
+from .stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from windlass.server.listener import HttpServer
 
 FILE_EVERY = 1.0
-"""Seconds between two looks at the configuration file."""
+"""Seconds between two checks of the configuration file."""
 REPEATED = 60.0
-"""Seconds in which the same line is counted and not printed again."""
+"""Seconds in which equal lines are counted instead of printed again."""
 
 
 @click.command(
     "run", epilog="Exit status: 0 stopped by Ctrl-C or SIGTERM, 1 the configuration or the journal is wrong."
 )
-@click.argument("file", metavar="CONFIG", default="windlass.yaml", envvar="WINDLASS_CONFIG")
-@click.option("--json", "as_json", is_flag=True, help="The log as JSON, one object per line.")
+@click.argument("file", metavar="[CONFIG]", default="windlass.yaml", envvar="WINDLASS_CONFIG")
+@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON, one object per line.")
 @click.option("--serve", is_flag=True, help="Serve the dashboard and the API as well, at server.listen.")
 @LISTEN
 @click.option("--shadow", is_flag=True, help="Observe, plan and record, but do not act: windlass shadow report.")
 def command(file: str, as_json: bool, serve: bool, listen: str | None, shadow: bool) -> None:
-    """Run the controller of the cluster in CONFIG.
+    """Run the controller of the cluster in CONFIG (windlass.yaml, or WINDLASS_CONFIG).
 
     It watches the workload and the providers, plans, records each decision with its reason, and carries it out. One
-    line per decision goes to standard error. After SIGHUP or a change of the file it reads CONFIG again, and refuses a
-    wrong file as a whole. Ctrl-C or SIGTERM stops it: machines and work go on, and the next run takes them over;
-    windlass down ends them. A second controller on the same journal stands by.
+    line per decision goes to standard error. After SIGHUP or a change of the file it reloads CONFIG; if the new
+    file has a mistake, the old settings stay in use. Ctrl-C or SIGTERM stops it: machines and work keep running, and
+    the next run takes them over; windlass down ends them. A second controller on the same journal stands by.
 
     \b
     While it runs, in another terminal:
@@ -75,16 +77,19 @@ def command(file: str, as_json: bool, serve: bool, listen: str | None, shadow: b
 
 
 def steady() -> float:
-    """Seconds of a clock that cannot be set and that runs while the computer sleeps."""
+    """Return the seconds of a clock that cannot be set and that runs while the computer sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def clock_name() -> str:
-    """The name of that clock: it is one and the same for all programs until the computer is booted again."""
+    """Return the id of that clock. It is the same for all programs until the next boot."""
     try:
         return f"boot {Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
     except OSError:
         return ""
+
+
+CUT_SHORT = "stopped before every call had ended; machines and work keep running"
 
 
 async def _run(file: str, config: Config, components: Components, log: RunLog, server: ServerConfig | None) -> int:
@@ -111,27 +116,27 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             on_message=log.message,
         )
         running = _Running(Path(file), service, components, log)
-        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        stopped = asyncio.Event()
 
         def stop() -> None:
             stopped.set()
             service.stop()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, running.read_again.set)
+        cut_short = partial(log.message, CUT_SHORT)
+        stack.enter_context(stop_signals(stop, cut_short, on_hangup=running.read_again.set))
         if http is not None:
             http.measure(service.controller)
             http.start()
             stack.callback(http.stop)
             announce(http.url, log.as_json)
         watching = asyncio.create_task(running.watch())
-        election = getattr(components.workload, "election", None)
+        elected = components.workload if isinstance(components.workload, ElectedWorkload) else None
+        election = elected.election if elected is not None else None
         try:
-            if election is None:
+            if elected is None or election is None:
                 await service.run()
             else:
-                await _run_elected(service, components.workload, election, stopped, log)
+                await _run_elected(service, elected, stopped, log)
         finally:
             watching.cancel()
             await running.components.close()
@@ -139,17 +144,15 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
     if election is not None and not stopped.is_set():
         log.message("stopped: the lease was lost; another controller may lead", alarm=True)
         return 1
-    log.message("stopped; machines and work go on")
+    log.message("stopped; machines and work keep running")
     return 0
 
 
-async def _run_elected(
-    service: Service, workload: Workload, election: Any, stopped: asyncio.Event, log: RunLog
-) -> None:
-    """Run while this controller holds the lease that the workload itself keeps; stand by until it does."""
-    health = getattr(workload, "health", None)
-    if health is not None:
-        await health.start()
+async def _run_elected(service: Service, workload: ElectedWorkload, stopped: asyncio.Event, log: RunLog) -> None:
+    """Stand by until this controller holds the workload's own lease, and run while it does."""
+    election = workload.election
+    if workload.health is not None:
+        await workload.health.start()
     said: set[str] = set()
 
     def say(text: str) -> None:
@@ -175,7 +178,7 @@ async def _run_elected(
 
 
 class _Running:
-    """A service and the file that it was made from."""
+    """A service and its configuration file."""
 
     def __init__(self, file: Path, service: Service, components: Components, log: RunLog) -> None:
         self.file, self.service, self.components, self.log = file, service, components, log
@@ -189,7 +192,7 @@ class _Running:
         return None
 
     async def watch(self) -> None:
-        """Read the file again when it changes, or on request."""
+        """Reload the file when it changes, or on request."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.read_again.wait(), FILE_EVERY)
@@ -206,17 +209,19 @@ class _Running:
             components = build_components(config, like=self.components)
             await self.service.reconfigure(config.settings, components.providers, components.workload)
         except ConfigError as error:
-            self.log.message(f"{self.file} is refused, the old settings stay: " + "; ".join(error.mistakes), alarm=True)
+            self.log.message(
+                f"{self.file} is refused, the old settings stay in use: " + "; ".join(error.mistakes), alarm=True
+            )
         except (IncompatibleConfig, OSError) as error:
-            self.log.message(f"{self.file} is refused, the old settings stay: {error}", alarm=True)
+            self.log.message(f"{self.file} is refused, the old settings stay in use: {error}", alarm=True)
         else:
             before, self.components = self.components, components
             await before.close(but=components)
-            self.log.message(f"{self.file} is read again")
+            self.log.message(f"{self.file} is reloaded")
 
 
 def _check_fixed(before: Config, after: Config) -> None:
-    """What a running controller cannot change."""
+    """List the changes that need a restart."""
     wrong = []
     if before.journal != after.journal:
         wrong.append("journal: cannot change while the controller runs; restart it")
@@ -227,7 +232,7 @@ def _check_fixed(before: Config, after: Config) -> None:
 
 
 class RunLog:
-    """One line per decision on standard error; the same line again within a minute is counted."""
+    """Writes one line per decision to standard error; equal lines within a minute are counted."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -256,7 +261,7 @@ class RunLog:
         for text in over:
             count = self._counts.pop(text)[1]
             if count > 1:
-                self._print(EventLine(time.time(), "repeated", "", f"{count - 1} times more in a minute: {text}", ()))
+                self._print(EventLine(time.time(), "repeated", "", f"{_times(count - 1)} more in a minute: {text}", ()))
 
     def _print(self, line: EventLine) -> None:
         text = json.dumps(line.to_dict()) if self.as_json else shown(line)
@@ -264,8 +269,12 @@ class RunLog:
             click.echo(text, err=True)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def shown(line: EventLine) -> str:
-    """A line for people: when, an exclamation mark for an alarm, what, and the code to look up."""
+    """Format a line: the time, an exclamation mark for an alarm, the text, and the reason code."""
     when = time.strftime("%H:%M:%S", time.localtime(line.at))
     code = f" [{line.code}]" if line.code else ""
     return f"{when} {'!' if line.alarm else ' '} {line.text}{code}"

@@ -1,9 +1,8 @@
-"""``windlass run --shadow``: observe and plan while another autoscaler runs the cluster, and change nothing."""
+"""``windlass run --shadow`` observes and plans while another autoscaler runs the cluster, and changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,25 +16,27 @@ from windlass.journal import open_journal
 from windlass.workloads.protocol import Workload
 
 from . import RunLog, steady
+from .stop_signals import stop_signals
 
 NAME = "shadow.db"
 
 
 def journal_of_shadow(config: Config, file: str) -> str:
-    """A file next to the journal of the controller, or next to the configuration if that journal is in a database."""
+    """Return a path next to the controller's journal, or next to the configuration if the journal is in a database."""
     location = config.journal.location
     home = Path(file).absolute().parent / ".windlass" if "://" in location or location == ":memory:" else Path(location)
     return str(home / NAME if home.name == ".windlass" else home.with_name(NAME))
 
 
 async def run_shadow(file: str, config: Config, log: RunLog) -> int:
-    """Until Ctrl-C or SIGTERM."""
-    components = build_components(config, look_only=True)
+    """Run until Ctrl-C or SIGTERM."""
+    components = build_components(config, read_only=True)
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     location = journal_of_shadow(config, file)
-    with open_journal(location) as journal:
+    with (
+        open_journal(location) as journal,
+        stop_signals(stop.set, lambda: log.message("stopped before every call had ended")),
+    ):
         shadow = Shadow(
             config.settings,
             components.providers,
@@ -67,7 +68,7 @@ async def run_shadow(file: str, config: Config, log: RunLog) -> int:
 
 
 async def _pause(stop: asyncio.Event, workload: Workload, least: float, most: float) -> None:
-    """Until the workload has news, or the longest interval is over; never shorter than the shortest one."""
+    """Wait for news of the workload, at least the shortest and at most the longest interval."""
     began = steady()
     waits = {asyncio.create_task(stop.wait()), asyncio.create_task(workload.changed())}
     await asyncio.wait(waits, timeout=most, return_when=asyncio.FIRST_COMPLETED)

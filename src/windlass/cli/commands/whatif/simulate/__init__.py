@@ -1,4 +1,4 @@
-"""``windlass simulate``: the production loop in a made-up world, with faults, and every promise checked."""
+"""``windlass simulate`` runs the production loop in a simulated cluster with faults, and checks every invariant."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
 import click
-import yaml
 
-from windlass.cli.ui.output import content, write
+from windlass.cli.ui.output import content, exists, write
 from windlass.core.model.reasons import plural
+from windlass.scenario.parser import plain_data
+from windlass.scenario.reader import FileKind, ScenarioError
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.faults.presets import FAULT_SETS, BadFaultSet, fault_set_from
 from windlass.sim.fuzz.swarm import SwarmTask, Tally, outcomes, reproduction
 
 
 class _Simulations(click.Group):
-    """``simulate CONFIG ...`` is a trace on a configuration; everything else has a name of its own."""
+    """Runs a trace for ``simulate CONFIG ...``; the other subcommands have names."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "trace":
@@ -38,42 +38,51 @@ class _Simulations(click.Group):
 
 @click.group("simulate", cls=_Simulations)
 def command() -> None:
-    """Run the controller in a made-up world: no cluster, no account, no waiting.
+    """Run the controller in a simulated cluster, without machines, an account or waiting.
 
     \b
       windlass simulate CONFIG --trace FILE   the jobs of a trace on the machines of CONFIG: cost, waits, a picture
-      windlass simulate swarm                 many random worlds with faults, every promise checked after every step
+      windlass simulate swarm                 many random clusters with faults, every invariant checked after every step
     """
 
 
+FAULT_FILE = FileKind("faults", ScenarioError, "write a list of faults, each as - kind: ...")
 PROGRESS_EVERY = 30.0
-"""Seconds between two lines that say how far a swarm is, where there is no terminal."""
+"""Seconds between two progress lines of a swarm without a terminal."""
 
 
 def read_fault_set(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:
-    """A set of faults by its name, or from a file."""
+    """The type of ``--faults``: the name of a fault set, or a file."""
     if text is None:
         return None
     if text in FAULT_SETS:
         return FAULT_SETS[text]
-    if not Path(text).exists():
+    if not exists(text):
         raise click.BadParameter(f"{text} is neither a file nor one of {', '.join(FAULT_SETS)}")
     try:
-        return fault_set_from(yaml.safe_load(content(text)))
-    except (BadFaultSet, yaml.YAMLError) as error:
+        return fault_set_from(plain_data(content(text), FAULT_FILE))
+    except (BadFaultSet, ScenarioError) as error:
         raise click.BadParameter(f"{text}: {error}") from None
 
 
-@command.command(epilog="Exit status: 0 every promise was kept, 1 one was broken.")
-@click.option("--seeds", type=click.IntRange(min=1), default=100, show_default=True, help="How many worlds to run.")
-@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The seed to begin with.")
-@click.option("--hours", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Hours with faults.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes at once.  [default: one for each core]")
+@command.command(epilog="Exit status: 0 every invariant held, 1 one was violated.")
 @click.option(
-    "--storm", "fault_set", callback=read_fault_set, metavar="NAME|FILE", help="These faults.  [default: some of all]"
+    "--seeds", type=click.IntRange(min=1), default=100, show_default=True, help="The number of simulated clusters."
 )
-@click.option("--shrink/--no-shrink", default=True, help="Make the first world that breaks as small as can be.")
-@click.option("--json", "as_json", is_flag=True, help="The tally as JSON.")
+@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+@click.option(
+    "--hours", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Simulated hours with faults."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="The number of processes.  [default: one for each core]")
+@click.option(
+    "--storm",
+    "fault_set",
+    callback=read_fault_set,
+    metavar="NAME|FILE",
+    help="The fault set.  [default: a random part of all]",
+)
+@click.option("--shrink/--no-shrink", default=True, help="Shrink the first simulation that violates an invariant.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 def swarm(
     seeds: int,
     first: int,
@@ -83,9 +92,9 @@ def swarm(
     shrink: bool,
     as_json: bool,
 ) -> None:
-    """Run many random worlds, each from its seed, and check every promise after every step.
+    """Run many random clusters, each from its seed, and check every invariant after every step.
 
-    A world has random groups, limits, prices, rules and work, and a random part of all faults. The same seed is the
+    A cluster has random groups, limits, prices, rules and work, and a random part of all faults. The same seed is the
     same simulation. A violated invariant is reported with its seed and as a test that reproduces it.
     """
     tasks = [SwarmTask(seed, hours, fault_set) for seed in range(first, first + seeds)]
@@ -100,14 +109,14 @@ def swarm(
                 click.echo(f"\r{tally.seeds} of {seeds}", nl=False, err=True)
             elif time.monotonic() - printed_at >= PROGRESS_EVERY:
                 printed_at = time.monotonic()
-                click.echo(f"{tally.seeds} of {seeds} worlds, {tally.hours:,.0f} simulated hours", err=True)
+                click.echo(f"{tally.seeds} of {seeds} clusters, {tally.hours:,.0f} simulated hours", err=True)
     except KeyboardInterrupt:
         interrupted = True
     if sys.stderr.isatty():
         click.echo("\r", nl=False, err=True)
     write(json.dumps(tally.to_dict(), indent=2) + "\n" if as_json else _page(tally))
     if interrupted:
-        click.echo(f"interrupted after {tally.seeds} of {plural(seeds, 'world')}", err=True)
+        click.echo(f"interrupted after {tally.seeds} of {plural(seeds, 'cluster')}", err=True)
         sys.exit(130)
     if tally.broken:
         broken = [one for one in tally.broken if one.run is not None]
@@ -120,9 +129,9 @@ def swarm(
 def _page(tally: Tally) -> str:
     struck = sum(tally.faults.values())
     lines = [
-        f"{plural(tally.seeds, 'world')}, {tally.hours:,.0f} simulated hours, {tally.passes:,} passes of the loop",
+        f"{plural(tally.seeds, 'cluster')}, {tally.hours:,.0f} simulated hours, {tally.passes:,} passes of the loop",
         f"{tally.actions:,} changes of machines, {tally.finished:,} jobs finished",
         f"{struck:,} faults of {plural(len(tally.faults), 'kind')}",
-        "every promise was kept" if not tally.broken else f"{plural(len(tally.broken), 'world')} broke a promise",
+        "every invariant held" if not tally.broken else f"{plural(len(tally.broken), 'cluster')} violated an invariant",
     ]
     return "\n".join(lines) + "\n"

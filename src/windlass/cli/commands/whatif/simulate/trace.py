@@ -1,4 +1,4 @@
-"""``windlass simulate CONFIG --trace FILE``: a real trace of jobs on the configured machines, in a made-up cloud."""
+"""``windlass simulate CONFIG --trace FILE`` runs a trace of jobs on the configured machines in a simulated cloud."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.ui.output import content, write
+from windlass.cli.ui.output import content, write, write_file
 from windlass.config import Config, ConfigError
 from windlass.config.set_option import overridden
 from windlass.core.model.reasons import plural, seconds
@@ -26,11 +26,11 @@ from . import read_fault_set
 
 SCHEMA = "windlass.simulation/v1"
 BAR_EVERY = 0.2
-"""Seconds between two moves of the bar."""
+"""Seconds between two updates of the progress bar."""
 
 
 def read_spot(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[StockRecording, ...]:
-    """Recordings from a file, of those rows that are wanted."""
+    """Read recordings from a file, filtered by columns."""
     if text is None:
         return ()
     file, *wanted = text.split(",")
@@ -52,7 +52,7 @@ SPOT = click.option(
 )
 
 
-@click.command("trace", epilog="Exit status: 0 every promise was kept, 1 a file is wrong or a promise was broken.")
+@click.command("trace", epilog="Exit status: 0 every invariant held, 1 a file is wrong or an invariant was violated.")
 @click.argument("file", metavar="CONFIG")
 @click.option("--trace", "trace_file", required=True, metavar="FILE", help="A trace of jobs, .csv or .csv.gz.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same run.")
@@ -61,11 +61,11 @@ SPOT = click.option(
     "fault_set",
     callback=read_fault_set,
     metavar="NAME|FILE",
-    help="What goes wrong: a fault set.  [default: nothing]",
+    help="The fault set.  [default: no faults]",
 )
 @SPOT
-@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a setting: gpu.max=8.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many jobs.")
+@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a setting, such as gpu.max=8.")
+@click.option("--limit", type=click.IntRange(min=1), help="Run only the first N jobs.")
 @click.option("--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time.")
 @click.option("--json", "as_json", is_flag=True, help="The numbers as JSON.")
 def command(
@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """Run the jobs of a trace on the machines of CONFIG, and show the cost and the wait times.
 
-    The controller is that of windlass run; the cloud and the work are simulated, also if CONFIG names others. Machines
+    The controller is that of windlass run; the cloud and the workload are simulated, whatever CONFIG names. Machines
     boot in the boot_seconds of their group. With --spot, launches of preemptible groups are refused and their machines
     taken back as in a recording with the columns zone, start_s, length_s and available.
 
@@ -91,14 +91,14 @@ def command(
     """
     config, trace = _read(file, trace_file, changes, limit)
     began = time.perf_counter()
-    with progress(enabled=not as_json) as came_to, mistakes_printed():
+    with progress(enabled=not as_json) as on_progress, mistakes_printed():
         gauge, found = run_trace(
-            config.settings, trace, seed=seed, faults=fault_set or (), recordings=recordings, came_to=came_to
+            config.settings, trace, seed=seed, faults=fault_set or (), recordings=recordings, on_progress=on_progress
         )
     took = time.perf_counter() - began
     if picture:
         facts = list(_facts(found, trace, took))
-        Path(picture).write_text(page(f"{trace_file} on {file}", facts, curves(gauge.samples)), encoding="utf-8")
+        write_file(picture, page(f"{trace_file} on {file}", facts, curves(gauge.samples)))
     if as_json:
         data = {"schema": SCHEMA, "seed": seed, "trace": trace_file, **found.to_dict(), "seconds": took}
         write(json.dumps(data, indent=2) + "\n")
@@ -125,7 +125,7 @@ def _read(file: str, trace_file: str, changes: tuple[str, ...], limit: int | Non
 
 @contextmanager
 def mistakes_printed() -> Iterator[None]:
-    """A group whose zone is not recorded ends the command with a message."""
+    """End the command with a message if a group's zone is not recorded."""
     try:
         yield
     except StockError as error:
@@ -135,7 +135,7 @@ def mistakes_printed() -> Iterator[None]:
 
 @contextmanager
 def progress(*, enabled: bool) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal; gives what moves it on."""
+    """Show a progress bar on a terminal, and return the function that updates it."""
     shown_at = 0.0
 
     def move(share: float) -> None:
@@ -152,7 +152,7 @@ def progress(*, enabled: bool) -> Iterator[Callable[[float], None]]:
 
 
 def _facts(found: Measures, trace: Trace, took: float) -> Iterator[tuple[str, str]]:
-    yield "made-up time", f"{found.hours / 24:,.1f} days, in {took:.1f} s"
+    yield "simulated time", f"{found.hours / 24:,.1f} days, in {took:.1f} s"
     left_out = f", {trace.left_out} left out (no duration)" if trace.left_out else ""
     yield "jobs", f"{found.finished:,} of {found.jobs:,} finished{left_out}"
     yield "cost", f"${found.dollars:,.2f}"
@@ -165,9 +165,9 @@ def _facts(found: Measures, trace: Trace, took: float) -> Iterator[tuple[str, st
     yield "launches", f"{found.launches:,}"
     lost = f", which had run {found.lost_hours:,.1f} task-hours" if found.lost_to_preemption else ""
     yield "lost to preemption", plural(found.lost_to_preemption, "task") + lost
-    yield "killed by us", plural(found.killed_by_us, "task")
+    yield "ended by Windlass", plural(found.killed_by_us, "task")
     yield "decisions", f"{found.decisions:,} in {found.passes:,} passes"
-    yield "promises", f"{len(found.breaches)} broken" if found.breaches else "all kept"
+    yield "invariants", f"{len(found.breaches)} violated" if found.breaches else "all held"
 
 
 def _some(config: Config) -> str:

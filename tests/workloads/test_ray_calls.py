@@ -1,0 +1,71 @@
+"""Calls to a Ray head over slow connections, against a gRPC server that answers like a GCS."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import grpc
+import pytest
+
+from windlass.workloads.ray import wire_pb2 as wire
+from windlass.workloads.ray.gcs import Gcs, GcsError
+
+
+async def small_head() -> tuple[grpc.aio.Server, int]:
+    """Start a server that knows its cluster id only."""
+    reply = bytes(wire.GetClusterIdReply(cluster_id=b"c" * 28).SerializeToString())
+
+    async def answer(_request: bytes, _context: object) -> bytes:
+        return reply
+
+    server = grpc.aio.server()
+    methods = {"GetClusterId": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, port
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+def test_a_head_that_takes_a_second_to_accept_a_connection_is_reached() -> None:
+    """As on a busy machine, or with TLS over a long line."""
+
+    async def story() -> str:
+        server, port = await small_head()
+
+        async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(1)
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(pump(reader, back), pump(there, writer))
+
+        proxy = await asyncio.start_server(slowly, "127.0.0.1", 0)
+        gcs = Gcs(f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}", timeout=60)
+        try:
+            path = "ray.rpc.NodeInfoGcsService/GetClusterId"
+            return (await gcs.call(gcs.address, path, wire.Empty(), wire.GetClusterIdReply())).cluster_id.decode()
+        finally:
+            await gcs.close()
+            proxy.close()
+            await server.stop(None)
+
+    assert asyncio.run(story()) == "c" * 28
+
+
+def test_a_head_that_does_not_run_is_reported_with_the_cause_alone() -> None:
+    async def story() -> None:
+        gcs = Gcs("127.0.0.1:9")
+        try:
+            await gcs.version()
+        finally:
+            await gcs.close()
+
+    with pytest.raises(GcsError, match=r"^the Ray head at 127\.0\.0\.1:9 cannot be reached: Connection refused$"):
+        asyncio.run(story())
