@@ -40,7 +40,7 @@ from typing import Any
 
 from windlass.config.server import Listen, ServerConfig
 from windlass.control.controller import Controller
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown, amounts
 from windlass.journal import Journal, open_journal
 from windlass.providers.protocol import Offering
@@ -160,7 +160,7 @@ class World:
         jobs = list(self._jobs(machines + waiting, machines))
         self.work = SimulatedWorkload(groups, self.cloud.live_hosts, now=self.now, jobs=jobs, seed=1)
         policy = Policy(launch_rate=10**6, launch_concurrency=10**4, observe_timeout=10**6)
-        self.settings = Settings(tuple(SoldGroup(one, "cloud") for one in groups), policy=policy)
+        self.settings = Settings(tuple(GroupSettings(one, "cloud") for one in groups), policy=policy)
         self.location = str(home / "journal.db")
         self.commits: list[tuple[int, float]] = []
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from windlass.control.controller import Controller
 from windlass.control.service import Service
-from windlass.control.settings import BackOff, Leadership, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Leadership, Policy, Settings
 from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown, amounts
 from windlass.journal import open_journal
 from windlass.providers.protocol import ClusterIdentity, Instance, InsufficientCapacity, LaunchOrder, Offering
@@ -134,7 +134,7 @@ async def _passes(slices: int, passes: int, home: Path) -> dict[str, Any]:
     jobs = list(_jobs(groups, slices, warm_up + passes))
     work = SimulatedWorkload(groups, cloud.live_hosts, now=clock, jobs=jobs, seed=1)
     policy = Policy(launch_rate=10**6, launch_concurrency=10**4, observe_timeout=10**6)
-    settings = Settings(tuple(SoldGroup(one, "cloud") for one in groups), policy=policy)
+    settings = Settings(tuple(GroupSettings(one, "cloud") for one in groups), policy=policy)
     times, entries = [], 0
     with open_journal(home / "journal.db") as journal:
         controller = Controller(settings, {"cloud": cloud}, work, journal, now=clock)
@@ -230,7 +230,7 @@ async def _latencies(samples: int, home: Path) -> list[float]:
     with open_journal(home / "journal.db") as journal:
         service = Service(
             Settings(
-                tuple(SoldGroup(one, "seller") for one in groups),
+                tuple(GroupSettings(one, "seller") for one in groups),
                 policy=Policy(backoff=BackOff(pause=86_400)),  # else the probes of earlier samples are in the way
             ),
             {"seller": provider},

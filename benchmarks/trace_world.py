@@ -73,8 +73,8 @@ def world_of(name: str, jobs: Iterable[Job], kinds: Iterable[MachineType], left_
     possible = [job for job in jobs if any(_pods(job).may_run_on(kind) for kind in groups)]
     start = possible[0].arrives if possible else 0.0
     shown = tuple(replace(_tolerating(job), arrives=job.arrives - start) for job in possible)
-    sold = overridden(config, path=name).settings.groups
-    bound = offline_bound([one.group for one in sold], shown)
+    configured = overridden(config, path=name).settings.groups
+    bound = offline_bound([one.group for one in configured], shown)
     return World(name, Trace(shown, 0), config, bound, left_out + len(jobs) - len(possible))
 
 

@@ -36,5 +36,5 @@ def controller_of(peer: Callable[[], Peer]) -> Callable[..., Controller]:
 
 def without_rules(settings: Settings) -> Settings:
     """The same machines, and none of our own rules for giving them back: the peer has its own."""
-    groups = tuple(replace(sold, group=replace(sold.group, scale_down=None)) for sold in settings.groups)
+    groups = tuple(replace(one, group=replace(one.group, scale_down=None)) for one in settings.groups)
     return replace(settings, groups=groups)

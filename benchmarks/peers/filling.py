@@ -34,11 +34,13 @@ def eligible(sight: Sight, waiting: Sequence[Unplaced]) -> list[list[bool]]:
     """For each shape and group, whether one may be bought for it: conditions, alone on an empty node, and stock. Each
     peer passes over what was refused a moment ago, in its own way; here all know it from the same memory."""
     fresh = Room.fresh(sight.draft.kinds, sight.draft.totals)
-    sold = [group.availability.state == "available" for group in sight.draft.groups]
+    available = [group.availability.state == "available" for group in sight.draft.groups]
     found = []
     for one in waiting:
         capacity = fresh.capacity(one.shape.need)
-        found.append([may and sold[g] and bool(capacity[g]) for g, may in enumerate(sight.may_go(one.shape.selector))])
+        found.append(
+            [may and available[g] and bool(capacity[g]) for g, may in enumerate(sight.may_go(one.shape.selector))]
+        )
     return found
 
 

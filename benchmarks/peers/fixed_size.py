@@ -28,9 +28,9 @@ def fixed_size(settings: Settings, jobs: Iterable[Job]) -> str:
     """A policy to lay over the configuration: ``min`` and ``max`` of every group."""
     jobs = list(jobs)
     demands = tuple(job.demand for job in jobs)
-    sight = seen(Snapshot(tuple(sold.group for sold in settings.groups), demands=demands))
+    sight = seen(Snapshot(tuple(one.group for one in settings.groups), demands=demands))
     sizes = _sizes(sight, jobs)
-    names = [sold.group.name for sold in settings.groups]
+    names = [one.group.name for one in settings.groups]
     return json.dumps({"groups": {name: {"min": sizes.get(name, 0), "max": sizes.get(name, 0)} for name in names}})
 
 

@@ -308,7 +308,7 @@ def test_spot_machines_are_half_of_those_that_can_be_bought(monkeypatch):
     text = shown(result)
     assert all(who in text for who in (spot.FIRM, spot.SPOT))
     assert all(check["reached"] for check in result["checks"])
-    groups = [sold.group for sold in spot.with_spot(spot.world_for(3600, 40)).groups]
+    groups = [one.group for one in spot.with_spot(spot.world_for(3600, 40)).groups]
     firm = {one.name: one for one in groups if not one.preemptible}
     cheaper = {one.name.removesuffix("-spot"): one for one in groups if one.preemptible}
     assert firm.keys() == cheaper.keys()

@@ -280,7 +280,7 @@ def test_the_machines_follow_from_the_jobs(place):
     assert [kind.name for kind in listed([job("a", 0, 1), job("b", 0, 1, gpu=4)], KINDS)] == ["large", "small"]
     settings = place.settings()
     assert sorted(settings.by_name) == ["large", "plain", "small"]
-    assert [sold.group.name for sold in settings.groups if sold.group.taints] == ["large", "small"]
+    assert [one.group.name for one in settings.groups if one.group.taints] == ["large", "small"]
     assert place.left_out == 0
 
 

@@ -251,10 +251,10 @@ def test_changes_that_make_no_sense_are_reported_with_what_was_meant(file, tmp_p
 def test_recorded_settings_are_the_same_when_they_are_written_and_read_as_a_configuration(seed):
     was = arbitrary_script(seed, 1.0).settings
     bare = tuple(
-        replace(sold, group=replace(sold.group, scale_down=None))
-        if sold.group.scale_down == replace(GPU.scale_down, idle_timeout=None)  # type: ignore[type-var]
-        else sold
-        for sold in was.groups
+        replace(configured, group=replace(configured.group, scale_down=None))
+        if configured.group.scale_down == replace(GPU.scale_down, idle_timeout=None)  # type: ignore[type-var]
+        else configured
+        for configured in was.groups
     )  # an empty scale_down says the same as none
     assert changed_settings(was) == replace(was, groups=bare)
 

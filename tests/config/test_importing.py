@@ -128,7 +128,7 @@ def test_settings_that_are_not_imported_are_in_comments_and_notes():
 @pytest.mark.parametrize("speed", [0, 0.5, 2])
 def test_the_speed_of_ray_is_carried_over(speed):
     done, config = from_data(ray() | {"max_workers": 40, "upscaling_speed": speed})
-    assert [sold.upscaling_speed for sold in config.settings.groups] == [speed]
+    assert [one.upscaling_speed for one in config.settings.groups] == [speed]
     assert any("it is faster" in note for note in done.notes)
     assert from_data(ray())[1].settings.groups[0].upscaling_speed is None
 

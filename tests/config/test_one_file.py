@@ -61,9 +61,9 @@ def test_spans_are_written_alike_in_a_scenario_and_in_a_configuration(written):
     rest = "providers: {here: {type: local}}\nworkload: {type: queue}\n"
     wanted = 30 if written == "0.5m" else 60
     [group] = read_scenario(groups).groups
-    [sold] = read_config(groups + rest, path="x").settings.groups
+    [configured] = read_config(groups + rest, path="x").settings.groups
     assert group.scale_down is not None
-    assert (group.scale_down.idle_timeout, group.scale_down) == (wanted, sold.group.scale_down)
+    assert (group.scale_down.idle_timeout, group.scale_down) == (wanted, configured.group.scale_down)
 
 
 def test_times_of_facts_may_have_units_too():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.control.worlds import Survivor, World
 from windlass.control.reconcile.operator_orders import Order, give
-from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Policy, Settings
 from windlass.core.model.snapshot import Cluster, Group, ScaleDown
 from windlass.providers.protocol import Host, Instance, InsufficientCapacity, ProviderError
 
@@ -17,7 +17,7 @@ BUDGET = 4 * 1_700_000_003
 CHEAP = Group("cheap", GPUS, 3, rank=1, price=1_700_000_003, scale_down=ScaleDown(idle_timeout=30))
 DEAR = Group("dear", GPUS, 2, rank=2, price=2_100_000_001, spare=1, scale_down=ScaleDown(idle_timeout=50))
 SETTINGS = Settings(
-    (SoldGroup(CHEAP, "north"), SoldGroup(DEAR, "south")),
+    (GroupSettings(CHEAP, "north"), GroupSettings(DEAR, "south")),
     Cluster(choose="rank", max_nodes=4, max_hourly_cost=BUDGET),
     Policy(vanish_timeout=5, unhealthy_timeout=40, requesting_timeout=60, backoff=BackOff(pause=3)),
 )

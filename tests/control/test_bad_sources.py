@@ -14,7 +14,7 @@ from tests.control.clocks import leap
 from tests.control.worlds import World
 from windlass.control.controller import Controller
 from windlass.control.observe.validation import Views
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.conditions import Condition
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
@@ -31,7 +31,7 @@ TPUS = (("tpu", 4000),)
 def world() -> World:
     """Two groups of two providers, each with one idle slice of its own; jobs named g.. go to the good one."""
     policy = Policy(vanish_timeout=0, observe_timeout=5, call_timeout=20)
-    world = World(settings=Settings((SoldGroup(BAD, "shaky"), SoldGroup(GOOD, "solid")), policy=policy))
+    world = World(settings=Settings((GroupSettings(BAD, "shaky"), GroupSettings(GOOD, "solid")), policy=policy))
     world.work.needs = {f"g{number}": TPUS for number in range(9)}
     return world
 

@@ -13,7 +13,7 @@ from tests.control.worlds import GPU, World
 from windlass.control.controller import Controller
 from windlass.control.record.costs import charged
 from windlass.control.replay import replayed
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.journal.sql.schema import DatabaseSession
 from windlass.journal.sqlite import SqliteJournal
 from windlass.providers.protocol import ProviderError, Throttled
@@ -24,7 +24,7 @@ PAID = replace(GPU, price=HOURLY)
 
 
 def world_with(**policy: float) -> World:
-    return World(settings=Settings((SoldGroup(PAID, "cloud"),), policy=Policy(**policy)))  # type: ignore[arg-type]
+    return World(settings=Settings((GroupSettings(PAID, "cloud"),), policy=Policy(**policy)))  # type: ignore[arg-type]
 
 
 def seconds_billed(world: World, leader: Controller) -> float:
@@ -61,7 +61,7 @@ def test_a_slice_is_billed_from_its_order_to_its_end_and_not_until_it_is_believe
 
 def test_a_group_without_a_price_is_billed_at_the_price_of_its_provider() -> None:
     async def story() -> None:
-        world = World(settings=Settings((SoldGroup(GPU, "cloud"),)))
+        world = World(settings=Settings((GroupSettings(GPU, "cloud"),)))
         leader = world.controller()
         world.work.waiting = ["a"]
         await world.tick(leader)

@@ -21,7 +21,7 @@ from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import Account
 from windlass.control.record.state_reader import TooOld, recovered
 from windlass.control.service import DEPENDABLE
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.control.state.codec import Later, from_plain, to_plain
 from windlass.control.state.fleet import Failure, Gone, ProviderHealth, SliceRecord
 from windlass.core.model.lifecycle import State
@@ -45,7 +45,7 @@ def test_what_is_in_a_snapshot_is_read_back_as_it_was_written(snapshot: Snapshot
         assert through_json(demand) == demand
     for one in snapshot.slices:
         assert through_json(one) == one
-    whole = Settings(tuple(SoldGroup(group, "cloud", {"type": "x"}) for group in snapshot.groups), snapshot.cluster)
+    whole = Settings(tuple(GroupSettings(group, "cloud", {"type": "x"}) for group in snapshot.groups), snapshot.cluster)
     assert through_json(whole) == whole
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.control.test_service import running
 from tests.control.worlds import World
 from windlass.control.controller import Controller, Overtaken
-from windlass.control.settings import Leadership, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Leadership, Settings
 from windlass.core.model.snapshot import Cluster, Group
 from windlass.journal import open_journal
 from windlass.providers.local.provider import LocalProvider
@@ -24,7 +24,7 @@ CPU = Group("cpu", (("cpu", 1000),), 2)
 
 def controller_of(home: Path, machines: Path, name: str) -> Controller:
     """A controller with a journal and a queue of its own."""
-    settings = Settings((SoldGroup(CPU, "local"),), Cluster(name=name))
+    settings = Settings((GroupSettings(CPU, "local"),), Cluster(name=name))
     queue = QueueWorkload(home / "queue", [CPU])
     journal = open_journal(home / "journal.db")
     made = Controller(

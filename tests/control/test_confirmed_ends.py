@@ -11,12 +11,12 @@ from windlass.builders import demand, group, slice_, snapshot
 from windlass.control.record.state_reader import recovered
 from windlass.control.replay import replayed
 from windlass.control.report.current import pictured, read_state
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
 from windlass.core.planner import plan
 
-FULL = Settings((SoldGroup(replace(GPU, max=1), "cloud"),), policy=Policy(vanish_timeout=15))
+FULL = Settings((GroupSettings(replace(GPU, max=1), "cloud"),), policy=Policy(vanish_timeout=15))
 
 
 class RememberingCloud(Cloud):

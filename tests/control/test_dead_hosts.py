@@ -16,7 +16,7 @@ from windlass.cli.commands.look.why.slice import page
 from windlass.control.reconcile.slice_steps import LONGEST_OUTPUT
 from windlass.control.report.current import pictured, read_state
 from windlass.control.report.why import Question
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.snapshot import amounts
 from windlass.providers.local.files import LocalSlice
 from windlass.providers.local.provider import LocalProvider
@@ -62,7 +62,7 @@ def running(life: LocalSlice) -> bool:
 
 def test_why_shows_what_a_dead_host_left_when_the_machine_is_long_gone_and_only_so_much_of_it() -> None:
     async def story() -> None:
-        settings = Settings((SoldGroup(GPU, "cloud"),), policy=QUICK)
+        settings = Settings((GroupSettings(GPU, "cloud"),), policy=QUICK)
         world = World(settings=settings)
         leader = world.controller()
         world.work.waiting = ["a"]

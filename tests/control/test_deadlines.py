@@ -9,13 +9,13 @@ from tests.control.clocks import leap
 from tests.control.worlds import GPU, QUICK, World
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.provider_health import asked, availability_of, may_ask, next_turn
-from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Policy, Settings
 from windlass.control.state.fleet import Failure, Fleet, ProviderHealth
 from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity
 
 RULES = BackOff()
-SETTINGS = Settings((SoldGroup(GPU, "cloud"),))
+SETTINGS = Settings((GroupSettings(GPU, "cloud"),))
 
 
 def due(provider_health: ProviderHealth, now: float, group: str = "gpu", settings: Settings = SETTINGS) -> float | None:
@@ -74,7 +74,7 @@ def test_the_rest_is_launched_when_the_failures_are_forgotten_and_not_an_interva
 
     async def story() -> None:
         patient = replace(QUICK, requesting_timeout=10_000)
-        world = World(settings=Settings((SoldGroup(GPU, "cloud"),), policy=patient))
+        world = World(settings=Settings((GroupSettings(GPU, "cloud"),), policy=patient))
         controller = world.controller()
         world.work.waiting = ["a", "b", "c"]
         world.cloud.refusing = lambda _: InsufficientCapacity("none left")

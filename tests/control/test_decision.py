@@ -8,12 +8,12 @@ from dataclasses import replace
 from tests.control.worlds import GPU, QUICK, World
 from windlass.control.report.current import Picture
 from windlass.control.report.decision import decision_dict
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 
 
 def test_what_waits_is_routed_to_what_comes_and_the_rest_is_unmet_with_its_code() -> None:
     async def story() -> None:
-        world = World(settings=Settings((SoldGroup(replace(GPU, max=2), "cloud"),), policy=QUICK))
+        world = World(settings=Settings((GroupSettings(replace(GPU, max=2), "cloud"),), policy=QUICK))
         leader = world.controller()
         world.cloud.booting = True
         world.work.waiting = ["a", "b", "c"]

@@ -11,7 +11,7 @@ from windlass.control.reconcile.apply_plan import decide
 from windlass.control.reconcile.operator_orders import Order, apply_orders
 from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.provider_health import availability_of
-from windlass.control.settings import BackOff, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings
 from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
@@ -118,7 +118,7 @@ def test_a_slice_with_work_is_not_asked_to_go_to_save_money_where_its_cordon_wou
         for name in ("s-1", "s-2")
     ]
     for final, left in ((False, 1), (True, 2)):
-        settings = replace(SETTINGS, groups=(SoldGroup(group, "cloud"),), final_cordons=final)
+        settings = replace(SETTINGS, groups=(GroupSettings(group, "cloud"),), final_cordons=final)
         fleet = Fleet().with_records(*records)
         made = decide(fleet, plan(snapshot_of(fleet, (), (), settings, 10)), settings, (), str, 10)
         assert sum(one.state == State.READY for one in made.fleet.slices.values()) == left

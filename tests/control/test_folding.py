@@ -18,7 +18,7 @@ from windlass.control.reconcile.launch_queue import ask
 from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.provider_health import availability_of, health
 from windlass.control.reconcile.transitions import Fold, ended, fold
-from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Policy, Settings
 from windlass.control.state.fleet import Failure, Fleet, Moved, ProviderHealth, Refused, SliceRecord
 from windlass.core.model.lifecycle import LEGAL, State
 from windlass.core.model.reasons import Code, Reason
@@ -30,7 +30,7 @@ from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 GPU = Group("gpu", (("gpu", 8000),), 4, scale_down=ScaleDown(idle_timeout=60))
 POD = Group("pod", (("tpu", 4000),), 4, hosts=2)
 SETTINGS = Settings(
-    (SoldGroup(GPU, "cloud"), SoldGroup(POD, "cloud")), Cluster(choose="best-fit"), Policy(vanish_timeout=0)
+    (GroupSettings(GPU, "cloud"), GroupSettings(POD, "cloud")), Cluster(choose="best-fit"), Policy(vanish_timeout=0)
 )
 WHY = Reason(Code.DEMAND, "for a test")
 

@@ -9,7 +9,7 @@ from windlass.control.report.current import pictured, read_state
 from windlass.control.report.events import AssignmentLog
 from windlass.control.report.leader import Leader
 from windlass.control.report.status import GroupStatus, Status
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Availability
@@ -31,7 +31,7 @@ def test_a_group_is_requesting_while_a_launch_is_under_way_and_at_max_while_it_m
 
 def test_a_group_counts_its_slices_by_every_state_and_those_that_failed_or_ended_within_the_hour() -> None:
     async def story() -> None:
-        settings = Settings((SoldGroup(GPU, "cloud"),), policy=QUICK)
+        settings = Settings((GroupSettings(GPU, "cloud"),), policy=QUICK)
         world = World(settings=settings)
         leader = world.controller()
 
@@ -62,7 +62,7 @@ def test_a_group_counts_its_slices_by_every_state_and_those_that_failed_or_ended
 
 def test_each_demand_that_is_put_on_capacity_in_flight_is_logged_once() -> None:
     async def story() -> None:
-        world = World(settings=Settings((SoldGroup(GPU, "cloud"),), policy=QUICK))
+        world = World(settings=Settings((GroupSettings(GPU, "cloud"),), policy=QUICK))
         leader, log = world.controller(), AssignmentLog()
         world.cloud.booting = True
         world.work.waiting = ["a", "b"]

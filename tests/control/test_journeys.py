@@ -12,7 +12,7 @@ from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
 from windlass.control.controller import Controller, IncompatibleConfig
 from windlass.control.reconcile.operator_orders import Order, give
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Cluster, Group, ScaleDown
@@ -24,8 +24,8 @@ DOLLAR = 10**9
 
 def a_world(*groups: Group, cluster: Cluster | None = None, **policy: Any) -> World:
     """Each group is sold by a provider of its own, of the same name."""
-    sold = tuple(SoldGroup(group, group.name) for group in groups or (GPU,))
-    return World(settings=Settings(sold, cluster or Cluster(), Policy(**{"vanish_timeout": 0, **policy})))
+    configured = tuple(GroupSettings(group, group.name) for group in groups or (GPU,))
+    return World(settings=Settings(configured, cluster or Cluster(), Policy(**{"vanish_timeout": 0, **policy})))
 
 
 def in_virtual_time(story: Callable[[], Awaitable[None]]) -> Callable[[], None]:

@@ -16,7 +16,7 @@ import pytest
 from tests.control.worlds import Survivor, World
 from windlass.control import controller as controller_module
 from windlass.control.reconcile.operator_orders import Order, give
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.lifecycle import RECALLABLE, State
 from windlass.core.model.snapshot import Cluster, Group, ScaleDown
 from windlass.providers.protocol import InsufficientCapacity, LaunchOrder
@@ -25,7 +25,7 @@ GPUS = (("gpu", 8000),)
 EAST = Group("east", GPUS, 2, rank=1, price=2 * 10**9, scale_down=ScaleDown(idle_timeout=30))
 WEST = Group("west", GPUS, 2, rank=2, price=3 * 10**9, scale_down=ScaleDown(idle_timeout=30))
 SETTINGS = Settings(
-    (SoldGroup(EAST, "aurora"), SoldGroup(WEST, "boreal")),
+    (GroupSettings(EAST, "aurora"), GroupSettings(WEST, "boreal")),
     Cluster(choose="rank", max_nodes=3),
     Policy(vanish_timeout=0),
 )

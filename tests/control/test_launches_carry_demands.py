@@ -10,7 +10,7 @@ from tests.control.worlds import GPU, QUICK, World
 from windlass.builders import demand, group, snapshot
 from windlass.control.record.journal_tables import LAUNCH, REFUSED
 from windlass.control.report.history import launches_for, refused_group, wait_of
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.core.planner import plan
 from windlass.journal import Entry, open_journal
 from windlass.providers.protocol import InsufficientCapacity
@@ -28,7 +28,7 @@ def test_equal_demands_are_named_one_by_one_and_the_sentence_is_right() -> None:
 
 def test_why_finds_the_launch_of_every_demand_and_of_no_other() -> None:
     async def story() -> None:
-        world = World(settings=Settings((SoldGroup(replace(GPU, max=9), "cloud"),), policy=QUICK))
+        world = World(settings=Settings((GroupSettings(replace(GPU, max=9), "cloud"),), policy=QUICK))
         leader = world.controller()
         world.work.waiting = list(NAMES[:3])
         await world.tick(leader)
@@ -60,7 +60,7 @@ def test_a_launch_that_an_older_version_recorded_is_read_and_names_no_demand(tmp
 
 def test_a_refusal_carries_its_group() -> None:
     async def story() -> None:
-        world = World(settings=Settings((SoldGroup(GPU, "cloud"),), policy=QUICK))
+        world = World(settings=Settings((GroupSettings(GPU, "cloud"),), policy=QUICK))
         leader = world.controller()
         world.cloud.refusing = lambda _: InsufficientCapacity("none left")
         world.work.waiting = ["a"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity, Throttled
@@ -20,8 +20,8 @@ OTHER = replace(MANY, name="tpu", resources=(("tpu", 4000),))
 
 
 def a_world(**policy: Any) -> World:
-    sold = (SoldGroup(MANY, "first"), SoldGroup(OTHER, "second"))
-    world = World(settings=Settings(sold, policy=Policy(vanish_timeout=0, **policy)))
+    configured = (GroupSettings(MANY, "first"), GroupSettings(OTHER, "second"))
+    world = World(settings=Settings(configured, policy=Policy(vanish_timeout=0, **policy)))
     world.work.needs = {f"t{number}": OTHER.resources for number in range(100)}
     return world
 
@@ -157,7 +157,7 @@ def coming(world: World) -> int:
 
 def test_an_upscaling_speed_limits_starting_machines_to_the_running_ones_times_the_speed() -> None:
     async def story() -> None:
-        world = World(settings=Settings((SoldGroup(MANY, "first", upscaling_speed=1.0),), policy=Policy()))
+        world = World(settings=Settings((GroupSettings(MANY, "first", upscaling_speed=1.0),), policy=Policy()))
         controller = world.controller()
         world.work.waiting = jobs("g", 7)
         await world.tick(controller)
@@ -172,8 +172,8 @@ def test_an_upscaling_speed_limits_starting_machines_to_the_running_ones_times_t
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings((SoldGroup(MANY, "first"), SoldGroup(OTHER, "second")), max_concurrent_launches=3),
-        Settings((SoldGroup(MANY, "first"), SoldGroup(OTHER, "first")), starting={"first": 3}),
+        Settings((GroupSettings(MANY, "first"), GroupSettings(OTHER, "second")), max_concurrent_launches=3),
+        Settings((GroupSettings(MANY, "first"), GroupSettings(OTHER, "first")), starting={"first": 3}),
     ],
 )
 def test_machines_that_start_at_once_are_limited_over_all_groups(settings: Settings) -> None:

@@ -310,8 +310,11 @@ def test_other_settings_decide_otherwise_and_the_first_time_is_reported():
 
     def patient(was: Settings) -> Settings:
         groups = tuple(
-            replace(sold, group=replace(sold.group, scale_down=replace(sold.group.scale_down, idle_timeout=3000)))  # type: ignore[type-var]
-            for sold in was.groups
+            replace(
+                configured,
+                group=replace(configured.group, scale_down=replace(configured.group.scale_down, idle_timeout=3000)),
+            )  # type: ignore[type-var]
+            for configured in was.groups
         )
         return replace(was, groups=groups)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.control.worlds import GPU, QUICK, World
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.lifecycle import State
 
 NEAR = replace(GPU, name="near", rank=1)
@@ -17,7 +17,7 @@ FAR = replace(GPU, name="far", rank=2)
 
 def world_with(timeout: float) -> World:
     policy = replace(QUICK, requesting_timeout=timeout, call_timeout=240)
-    return World(settings=Settings((SoldGroup(NEAR, "one"), SoldGroup(FAR, "two")), policy=policy))
+    return World(settings=Settings((GroupSettings(NEAR, "one"), GroupSettings(FAR, "two")), policy=policy))
 
 
 @pytest.mark.parametrize("silent", [False, True])

@@ -20,7 +20,7 @@ from windlass.control import service
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.record.state_reader import TooOld, recovered
 from windlass.control.service import Service
-from windlass.control.settings import Interval, Leadership, Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Interval, Leadership, Policy, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.planner import plan
 from windlass.journal import Entry, JournalFull, JournalUnavailable
@@ -134,7 +134,7 @@ async def _working(world: World) -> None:
 
 @pytest.fixture
 def world() -> World:
-    return LiveWorld(settings=Settings((SoldGroup(GPU, "cloud"),), policy=POLICY))
+    return LiveWorld(settings=Settings((GroupSettings(GPU, "cloud"),), policy=POLICY))
 
 
 def arrive(world: World, *jobs: str) -> None:
@@ -391,7 +391,7 @@ def test_when_a_newer_version_has_migrated_the_journal_the_older_one_stops_and_t
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.db"
-    world = LiveWorld(path, Settings((SoldGroup(GPU, "cloud"),), policy=POLICY))
+    world = LiveWorld(path, Settings((GroupSettings(GPU, "cloud"),), policy=POLICY))
     newer = (*MIGRATIONS, ("CREATE TABLE windlass_notes (seq INTEGER)",))
 
     async def story() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import windlass.control.shadow
 from windlass.control.record.state_reader import recovered
-from windlass.control.settings import Leadership, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Leadership, Settings
 from windlass.control.shadow import Shadow, shadow_report
 from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown
 from windlass.journal import open_journal
@@ -57,7 +57,7 @@ def played(world: OnlyToBeLookedAt, path: Path, *acts: tuple[float, Any]) -> Non
         time = [1000.0]
         with open_journal(str(path)) as journal:
             shadow = Shadow(
-                Settings((SoldGroup(GPU, "cloud"),)),
+                Settings((GroupSettings(GPU, "cloud"),)),
                 {"cloud": world},
                 world,
                 journal,

@@ -26,8 +26,8 @@ class Floor:
     def __call__(self, settings: Settings, view: WorkloadView | None, fleet: Fleet, now: float) -> Steered:
         self.views.append(view)
         meant = tuple(
-            replace(sold, group=replace(sold.group, min=self.slices, scale_down=ScaleDown(idle_timeout=0)))
-            for sold in settings.groups
+            replace(configured, group=replace(configured.group, min=self.slices, scale_down=ScaleDown(idle_timeout=0)))
+            for configured in settings.groups
         )
         return Steered(replace(settings, groups=meant), self.due)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.control.controller import Controller, Pass
-from windlass.control.settings import Leadership, Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Leadership, Policy, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, ScaleDown
 from windlass.journal import Journal, open_journal
@@ -278,9 +278,11 @@ class World:
         self.crash_at: Collection[int] = ()
         """Numbers of the points at which the controller dies."""
         self.dead = False
-        self.settings = settings or Settings((SoldGroup(GPU, "cloud"),), policy=QUICK)
-        self.clouds = {name: Cloud(self.point) for name in sorted({sold.provider for sold in self.settings.groups})}
-        self.work = Work(self.clouds, lambda: {n: sold.group for n, sold in self.settings.by_name.items()}, self)
+        self.settings = settings or Settings((GroupSettings(GPU, "cloud"),), policy=QUICK)
+        self.clouds = {name: Cloud(self.point) for name in sorted({one.provider for one in self.settings.groups})}
+        self.work = Work(
+            self.clouds, lambda: {n: configured.group for n, configured in self.settings.by_name.items()}, self
+        )
         self._kept = open_journal(":memory:") if path is None else None
 
     @property

@@ -17,7 +17,7 @@ from tests.workloads.kubernetes.stage import NODES, PROVISIONERS, Stage, provisi
 from windlass.control.controller import Controller
 from windlass.control.report.current import pictured, read_state
 from windlass.control.report.why import Question
-from windlass.control.settings import Leadership, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Leadership, Settings
 from windlass.core.model.snapshot import Group, amounts
 from windlass.journal import open_journal
 from windlass.providers.protocol import (
@@ -197,7 +197,7 @@ def test_what_a_dead_machine_leaves_is_in_the_journal_and_its_bill_has_the_times
     # EC2 knows whole seconds: a machine that lives for less than one may have no lifetime to bill.
     command = ("/bin/sh", "-c", "echo token $TOKEN; echo no such device; sleep 2; exit 3")
     group = Group("gpu", (("gpu", 8000),), 1, price=3600 * 10**9)
-    settings = Settings((SoldGroup(group, "ec2"),))
+    settings = Settings((GroupSettings(group, "ec2"),))
     journal = open_journal(":memory:")
 
     class Failing(Work):

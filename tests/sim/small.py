@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.control.settings import Interval, Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Interval, Policy, Settings
 from windlass.core.model.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.run.script import Script
@@ -19,7 +19,7 @@ QUICK = Policy(evaluation_interval=Interval(0.2, 30))
 
 
 def settings(*groups: Group, cluster: Cluster | None = None, policy: Policy = QUICK) -> Settings:
-    return Settings(tuple(SoldGroup(group, "cloud") for group in groups or (GPU,)), cluster or Cluster(), policy)
+    return Settings(tuple(GroupSettings(group, "cloud") for group in groups or (GPU,)), cluster or Cluster(), policy)
 
 
 def job(name: str, count: int = 1, arrives: float = 0.0, duration: float = 600.0, gang: Gang | None = None) -> Job:

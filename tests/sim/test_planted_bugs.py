@@ -15,7 +15,7 @@ from windlass.control.leadership import Leading
 from windlass.control.reconcile import cycle, transitions
 from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.state_reader import recovered_with_checkpoint
-from windlass.control.settings import Interval, Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Interval, Policy, Settings
 from windlass.control.state import fleet as fleet_module
 from windlass.control.state.diff import note_change
 from windlass.control.state.fleet import SliceRecord
@@ -225,7 +225,7 @@ def test_a_controller_that_overlooks_what_the_list_shows_is_caught():
 
 
 def test_a_controller_that_buys_a_slice_from_two_providers_is_caught():
-    two = Settings((SoldGroup(GPU, "cloud"), SoldGroup(replace(GPU, name="other"), "sky")), Cluster(), QUICK)
+    two = Settings((GroupSettings(GPU, "cloud"), GroupSettings(replace(GPU, name="other"), "sky")), Cluster(), QUICK)
     run = simulate(script(settings=two), controller=BuysTwice, stop_at_breach=False)
     assert any(breach.invariant == "S5" and "is there 2 times" in breach.text for breach in run.breaches)
 
@@ -367,9 +367,9 @@ def test_a_controller_that_takes_no_answer_for_a_refusal_is_caught(monkeypatch):
 def test_a_controller_that_asks_again_under_another_id_is_caught(monkeypatch):
     honest = Actuator._launch
 
-    async def forgetful(self, record, sold):
+    async def forgetful(self, record, configured):
         again = self._tried.get(("launch", record.id, record.attempts), 0) or record.attempts > 1
-        await honest(self, replace(record, id=f"{record.id}-again") if again else record, sold)
+        await honest(self, replace(record, id=f"{record.id}-again") if again else record, configured)
 
     faults = (Fault("launch-lost", 0.8), Fault("new-missing", seconds=120))
     lost = script(job("a", 4), job("b", 4, 600), faults=faults)

@@ -12,14 +12,14 @@ from typing import Any
 
 from tests.control.worlds import Crash, World
 from windlass.control.controller import Controller
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.snapshot import Group, ScaleDown
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.gcs import DRAINED_IDLE, DRAINED_PREEMPTED, IDLE_TERMINATION, Gcs
 from windlass.workloads.ray.workload import RayWorkload
 
 WORKER = Group("worker", (("cpu", 2000),), 4, scale_down=ScaleDown(idle_timeout=5))
-SETTINGS = Settings((SoldGroup(WORKER, "cloud"),), policy=Policy(vanish_timeout=0))
+SETTINGS = Settings((GroupSettings(WORKER, "cloud"),), policy=Policy(vanish_timeout=0))
 CPUS = 2
 JOINING = 2.0
 """Seconds from a running machine to a node that has joined."""
@@ -233,7 +233,7 @@ class RayWorld(World):
     def controller(self, holder: str = "one", **more: Any) -> Controller:
         self.let_die(holder)
         client = self._clients[holder] = FakeGcs(self.head, self.point, holder)
-        groups = [sold.group for sold in self.settings.groups]
+        groups = [one.group for one in self.settings.groups]
         self.work = RayWorkload("head:6379", groups, now=lambda: self.time, gcs=client)  # type: ignore[assignment]
         return super().controller(holder, **more)
 

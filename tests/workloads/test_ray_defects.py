@@ -12,7 +12,7 @@ import pytest
 from tests.control.worlds import Survivor
 from tests.workloads.ray_world import SETTINGS, WORKER, RayWorld
 from windlass.control.reconcile.operator_orders import Order, give
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.lifecycle import State
 from windlass.providers.protocol import InsufficientCapacity
 
@@ -35,7 +35,7 @@ async def reconfigured(world: RayWorld, alive: Survivor, settings: Settings) -> 
     """Change the configuration, as ``windlass run`` does when its file has changed."""
     world.settings = settings
     work: Any = world.work
-    work.regroup([sold.group for sold in settings.groups])
+    work.regroup([one.group for one in settings.groups])
     await alive.controller.reconfigure(settings, world.clouds, world.work)
 
 
@@ -69,7 +69,7 @@ def test_a_group_that_is_removed_while_one_of_its_nodes_works_hinders_nothing_an
         head.waiting += ["a"]
         await alive.until(lambda: head.running, 0.2)
         other = replace(WORKER, name="other")
-        await reconfigured(world, alive, replace(SETTINGS, groups=(SoldGroup(other, "cloud"),)))
+        await reconfigured(world, alive, replace(SETTINGS, groups=(GroupSettings(other, "cloud"),)))
         await alive.until(lambda: any(node.drain for node in head.nodes.values()), 0.2)
         # Nothing is planned onto a busy node that must go.
         head.waiting += ["b"]
@@ -92,7 +92,7 @@ def test_a_limit_that_is_lowered_while_launches_are_under_way_hinders_nothing() 
         world.cloud.booting = True
         head.waiting += [f"t{number}" for number in range(8)]
         await alive.until(lambda: len(world.bought) == 4, 0.2)
-        await reconfigured(world, alive, replace(SETTINGS, groups=(SoldGroup(replace(WORKER, max=1), "cloud"),)))
+        await reconfigured(world, alive, replace(SETTINGS, groups=(GroupSettings(replace(WORKER, max=1), "cloud"),)))
         await alive.tick(0.2)
         world.cloud.boot()
         for _ in range(4):

@@ -67,7 +67,7 @@ def _place(mistake: str) -> Path:
 
 def incompatibilities(config: Config) -> list[str]:
     """List the parts of a configuration that cannot work together, and the packages that are not installed."""
-    kind, used = config.workload.type, {sold.provider for sold in config.settings.groups}
+    kind, used = config.workload.type, {one.provider for one in config.settings.groups}
     workload = WORKLOAD_TYPES[kind]
     if workload.build is None:
         here = f"workload.type: the tasks of a {kind} are in the program that made it, and so is its controller; "
@@ -84,7 +84,7 @@ def incompatibilities(config: Config) -> list[str]:
                     f"and providers.{name} is {one.type}"
                 )
             wrong += provider.check(one.settings, name, kind)
-    return wrong or workload.check(config.workload.settings, [sold.group for sold in config.settings.groups])
+    return wrong or workload.check(config.workload.settings, [one.group for one in config.settings.groups])
 
 
 def _fit(provider: str, workload: str) -> bool:
@@ -123,7 +123,7 @@ def build_components(
                 providers[name] = PROVIDER_TYPES[one.type].build(one.settings, context)
                 # Only for readers. A controller replaces it with the identity in its journal.
                 providers[name].bind(ClusterIdentity(config.settings.cluster.name))
-            of_it = [sold.group for sold in config.settings.groups if sold.provider == name]
+            of_it = [one.group for one in config.settings.groups if one.provider == name]
             if isinstance(provider := providers[name], GroupAwareProvider):
                 provider.regroup(of_it)
             if isinstance(provider, ImageAwareProvider):
@@ -139,10 +139,10 @@ def build_components(
         if isinstance(workload, ProviderWrapper):
             providers = {name: workload.wrap_provider(name, provider) for name, provider in providers.items()}
         if isinstance(workload, GroupAwareWorkload):
-            workload.regroup([sold.group for sold in config.settings.groups])
+            workload.regroup([one.group for one in config.settings.groups])
         if isinstance(workload, PlaceAwareWorkload):
             here = {name for name, one in providers.items() if on_one_machine(one)}
-            workload.run_here([sold.group.name for sold in config.settings.groups if sold.provider in here])
+            workload.run_here([one.group.name for one in config.settings.groups if one.provider in here])
         if isinstance(workload, DrainLimitedWorkload):
             policy = config.settings.policy
             workload.limit_drains(policy.drain_timeout if policy.allow_eviction else None)

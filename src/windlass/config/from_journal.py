@@ -12,7 +12,7 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.scenario.writer import write_scenario
 from windlass.setting_types import Section, SubSection
 
-from .schema import BACKOFF, LAUNCHES, POLICY, SOLD
+from .schema import BACKOFF, GROUP_SETTINGS, LAUNCHES, POLICY
 from .set_option import overridden
 
 
@@ -21,14 +21,14 @@ def as_configured(settings: Settings) -> dict[str, Any]:
 
     A journal does not record providers and the workload, so the configuration names simulated ones.
     """
-    written = write_scenario(Snapshot(groups=tuple(sold.group for sold in settings.groups), cluster=settings.cluster))
-    for sold in settings.groups:
-        written["groups"][sold.group.name] |= SOLD.write(sold)
+    written = write_scenario(Snapshot(groups=tuple(one.group for one in settings.groups), cluster=settings.cluster))
+    for configured in settings.groups:
+        written["groups"][configured.group.name] |= GROUP_SETTINGS.write(configured)
     if launches := LAUNCHES.write(settings):
         written["cluster"] = written.get("cluster", {}) | launches
     return {
         **written,
-        "providers": {sold.provider: {"type": "simulated"} for sold in settings.groups}
+        "providers": {one.provider: {"type": "simulated"} for one in settings.groups}
         or {"none": {"type": "simulated"}},
         "workload": {"type": "simulated"},
         "policy": _only_settings(asdict(settings.policy), POLICY),

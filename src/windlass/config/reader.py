@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
 from windlass._registry import BadRegistration
-from windlass.control.settings import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Interval, Leadership, Policy, Settings
 from windlass.core.model.reasons import nearest_name
 from windlass.core.model.snapshot import Family, Group, Snapshot
 from windlass.scenario.declarations import WRONG, Form
@@ -31,7 +31,17 @@ from windlass.workloads.registry import WORKLOAD_TYPES
 from .groups.images import read_image, refused_image
 from .groups.offers import OFFERS, Seller, has_offers, members, offered_groups, without_offered
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LAUNCHES, LEADER, OFFERED_GROUP, POLICY, SOLD
+from .schema import (
+    CONFIG,
+    CONFIGURED_CLUSTER,
+    CONFIGURED_GROUP,
+    GROUP_SETTINGS,
+    JOURNAL,
+    LAUNCHES,
+    LEADER,
+    OFFERED_GROUP,
+    POLICY,
+)
 from .server import NOTIFY, SERVER, ServerConfig, Webhook, read_server, read_webhook
 from .setting_values import SettingReader
 
@@ -133,11 +143,11 @@ class _ConfigReader(SettingReader):
         self._may_lack_providers = _defines_groups(fields.get("workload"))
         providers = self._providers(("providers",), fields.get("providers"))
         self._provider_names = tuple(providers)
-        sold: list[SoldGroup] = []
+        configured: list[GroupSettings] = []
         for name, group in groups.items():
             at, value = ("groups", name), fields["groups"][name]
             if has_offers(value):
-                sold += self._offered(at, value, group, providers)
+                configured += self._offered(at, value, group, providers)
                 if name in self.known_families:
                     self.wrong(
                         at,
@@ -146,11 +156,11 @@ class _ConfigReader(SettingReader):
                 family = Family(name, group.max, min=group.min, spare=group.spare, section="groups")
                 cluster = replace(cluster, families=(*cluster.families, family))
             else:
-                sold.append(one := self._sold(at, value, group))
+                configured.append(one := self._group_settings(at, value, group))
                 self._image(at, value, {name: one.provider}, providers)
         config = Config(
             settings=Settings(
-                groups=tuple(sold),
+                groups=tuple(configured),
                 cluster=cluster,
                 policy=self._policy(("policy",), fields.get("policy")),
                 **self._launches(("cluster",), fields.get("cluster")),
@@ -190,7 +200,7 @@ class _ConfigReader(SettingReader):
 
     def _offered(
         self, at: Path, value: Mapping[str, Any], group: Group, providers: Mapping[str, ProviderConfig]
-    ) -> list[SoldGroup]:
+    ) -> list[GroupSettings]:
         """Return one group for each offer that fits; none if there are mistakes."""
         given = self.section((*at, "offers"), value["offers"], OFFERS)
         if any(place[:2] == at or place[:1] == ("providers",) for place in self.places):
@@ -205,27 +215,27 @@ class _ConfigReader(SettingReader):
             rules = super().group(at, group.name, shaped).scale_down
         base = replace(group, min=0, spare=0, scale_down=rules, family=group.name)
         self._image(at, value, {one.name: one.provider for one in found}, providers)
-        one = self._sold(at, {**value, "provider": found[0].provider}, base)
+        one = self._group_settings(at, {**value, "provider": found[0].provider}, base)
         return members(found, one, given["market"])
 
-    def _image(self, at: Path, value: object, sold: Mapping[str, str], providers: Mapping[str, ProviderConfig]) -> None:
+    def _image(self, at: Path, value: object, made: Mapping[str, str], providers: Mapping[str, ProviderConfig]) -> None:
         """Store the image of a group for each of the groups that are made of it."""
         given = value.get("image") if isinstance(value, Mapping) else None
         image = read_image(self, (*at, "image"), given, self._home)
         if image is not None:
-            self._images |= dict.fromkeys(sold, image)
-            for name in sorted({*sold.values()} & providers.keys()):
+            self._images |= dict.fromkeys(made, image)
+            for name in sorted({*made.values()} & providers.keys()):
                 if why := refused_image(name, providers[name].type):
                     self.wrong((*at, "image"), why)
 
-    def _sold(self, at: Path, value: object, group: Group) -> SoldGroup:
-        found = self.values(at, value, SOLD) if isinstance(value, Mapping) else {}
+    def _group_settings(self, at: Path, value: object, group: Group) -> GroupSettings:
+        found = self.values(at, value, GROUP_SETTINGS) if isinstance(value, Mapping) else {}
         if "provider" not in found:
             found["provider"] = next(iter(self._provider_names), "")
             if len(self._provider_names) > 1:
                 known = ", ".join(self._provider_names)
                 self.wrong((*at, "provider"), f"is required because there are several providers: {known}")
-        return SoldGroup(group=group, **found)
+        return GroupSettings(group=group, **found)
 
     def _launches(self, at: Path, value: object) -> dict[str, Any]:
         return self.values(at, value, LAUNCHES) if isinstance(value, Mapping) else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from windlass.control.settings import Leadership, Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Leadership, Policy, Settings
 from windlass.scenario.declarations import REQUIRED, Declared, Form, Key, ValueType
 from windlass.scenario.schema import CLUSTER, GROUP
 from windlass.scenario.value_types import whole
@@ -218,9 +218,9 @@ LEADER: Final = Section(
         ),
     ),
 )
-SOLD: Final = Form.of(
+GROUP_SETTINGS: Final = Form.of(
     "a group",
-    SoldGroup,
+    GroupSettings,
     {
         "provider": Declared(
             ValueType(lambda reader, at, value: reader.provider_name(at, value), {"type": "string"}, "str"),
@@ -259,7 +259,9 @@ MACHINES: Final = {
     ),
     "image": Key("that of the provider", "The software that its machines need before their program starts."),
 }
-CONFIGURED_GROUP: Final = GROUP.replace("a group", without=("availability", "frozen"), more={**SOLD.keys, **MACHINES})
+CONFIGURED_GROUP: Final = GROUP.replace(
+    "a group", without=("availability", "frozen"), more={**GROUP_SETTINGS.keys, **MACHINES}
+)
 OFFERED_GROUP: Final = CONFIGURED_GROUP.replace("a group with offers", without=NOT_WITH_OFFERS)
 """The keys of a group with offers."""
 CONFIGURED_CLUSTER: Final = CLUSTER.replace(CLUSTER.noun, more=LAUNCHES.keys)

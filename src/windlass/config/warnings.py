@@ -13,7 +13,7 @@ from .reader import Config
 
 def config_warnings(config: Config) -> list[str]:
     """Return every warning about a configuration, one line each."""
-    groups = [sold.group for sold in config.settings.groups]
+    groups = [one.group for one in config.settings.groups]
     made = {family.name for family in config.settings.cluster.families if family.section == "groups"}
     return [
         *dict.fromkeys(_never_shrinking(groups, made)),
@@ -23,7 +23,7 @@ def config_warnings(config: Config) -> list[str]:
 
 
 def _prices_of_another_region(config: Config, made: Collection[str]) -> Iterator[str]:
-    used = {sold.provider for sold in config.settings.groups if sold.group.family in made}
+    used = {one.provider for one in config.settings.groups if one.group.family in made}
     for name in sorted(used & config.providers.keys()):
         one = config.providers[name]
         regions = {offer.region for offer in PROVIDER_TYPES[one.type].sells(one.settings)}

@@ -262,7 +262,7 @@ class Controller:
             whole = with_workload_groups(steered.settings, work.shown.groups)
         else:
             last = self.controller_state.settings.get(SETTINGS)
-            more = [sold for sold in last.groups if sold.from_workload] if last is not None else []
+            more = [one for one in last.groups if one.from_workload] if last is not None else []
             whole = replace(steered.settings, groups=(*steered.settings.groups, *more)) if more else steered.settings
         if whole is steered.settings or not self._has_workload_groups:
             return steered
@@ -291,7 +291,7 @@ class Controller:
             for name, one in self.controller_state.fleet.slices.items()
         }
         refusals = tuple((one.slice_id, one.why) for one in refused)
-        groups = tuple(sold.group for sold in settings.groups)
+        groups = tuple(one.group for one in settings.groups)
         self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals))
 
     def _overtaken(self, error: str) -> None:

@@ -96,7 +96,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class SoldGroup:
+class GroupSettings:
     """A group, its provider, and the provider's own settings for it."""
 
     group: Group
@@ -118,7 +118,7 @@ class SoldGroup:
 class Settings:
     """All inputs of the loop that are not observed. Replaced as a whole when the configuration changes."""
 
-    groups: tuple[SoldGroup, ...]
+    groups: tuple[GroupSettings, ...]
     cluster: Cluster = field(default_factory=Cluster)
     policy: Policy = field(default_factory=Policy)
     max_concurrent_launches: int | None = None
@@ -131,20 +131,20 @@ class Settings:
     @property
     def of_file(self) -> Settings:
         """The settings without the parts that come from the workload: its groups, and how its hosts start and stop."""
-        groups = tuple(sold for sold in self.groups if not sold.from_workload)
+        groups = tuple(one for one in self.groups if not one.from_workload)
         return replace(self, groups=groups, starting={}, final_cordons=False)
 
     @cached_property
-    def by_name(self) -> dict[str, SoldGroup]:
-        return {sold.group.name: sold for sold in self.groups}
+    def by_name(self) -> dict[str, GroupSettings]:
+        return {one.group.name: one for one in self.groups}
 
     @cached_property
     def families(self) -> dict[str, tuple[str, ...]]:
         """The groups of each family."""
         found: dict[str, tuple[str, ...]] = {family.name: () for family in self.cluster.families}
-        for sold in self.groups:
-            if sold.group.family:
-                found[sold.group.family] = (*found.get(sold.group.family, ()), sold.group.name)
+        for configured in self.groups:
+            if configured.group.family:
+                found[configured.group.family] = (*found.get(configured.group.family, ()), configured.group.name)
         return found
 
 

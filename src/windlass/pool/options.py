@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.builders import NamedGroup, Quantity, group
-from windlass.control.settings import BackOff, Interval, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Interval, Policy, Settings
 from windlass.core.model.quantities import BadQuantity, parse_money, parse_quantity
 from windlass.core.model.snapshot import Amounts, Cluster, Group, amounts
 from windlass.offers import MachineOffer
@@ -168,7 +168,9 @@ def shaped(
         check_devices(kinds)
     steered = [one for one in kinds if one.scale_down is None]
     return PoolShape(
-        Settings(tuple(SoldGroup(one, PROVIDER, billed_as_listed=from_catalogue) for one in kinds), cluster, policy),
+        Settings(
+            tuple(GroupSettings(one, PROVIDER, billed_as_listed=from_catalogue) for one in kinds), cluster, policy
+        ),
         {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in steered},
         {one.name: size.desired if size is not None and groups is None else one.min for one in steered},
         wanted,

@@ -400,7 +400,7 @@ class ComputePool:
     @property
     def most_slots(self) -> int:
         """The number of tasks that run at once when the pool has its ``max`` of nodes."""
-        groups = [sold.group for sold in self._shape.settings.groups]
+        groups = [one.group for one in self._shape.settings.groups]
         return max(1, sum(slots_of(group) * group.hosts * group.max for group in groups))
 
     @property

@@ -109,7 +109,7 @@ class PoolRuntime:
         self._numbers, self._gangs = count(1), count(1)
         self.workload = PoolWorkload(
             engine,
-            [sold.group for sold in shape.settings.groups],
+            [one.group for one in shape.settings.groups],
             environment=environment,
             now=now,
             on_output=on_output,
@@ -165,7 +165,7 @@ class PoolRuntime:
 
     async def _let_go(self) -> None:
         """Have the controller end every node, and wait until it has observed their end."""
-        closed = tuple(replace(sold, group=replace(sold.group, min=0)) for sold in self.shape.settings.groups)
+        closed = tuple(replace(one, group=replace(one.group, min=0)) for one in self.shape.settings.groups)
         shape = replace(self.shape, settings=replace(self.shape.settings, groups=closed), limits={}, desired={})
         for name in self.service.controller.controller_state.fleet.slices:
             give(self.journal, Order("drain", name, "the program, which closes the pool,"), self.now())
@@ -271,7 +271,7 @@ class PoolRuntime:
         """Set other limits."""
         self.shape = shape
         self.steering.reshape(shape)
-        self.workload.regroup([sold.group for sold in shape.settings.groups])
+        self.workload.regroup([one.group for one in shape.settings.groups])
         await self.service.reconfigure(shape.settings, {PROVIDER: self.provider}, self.workload)
 
     @property
@@ -314,11 +314,11 @@ class PoolRuntime:
         until = self.now() - (GIVE_UP_AFTER if self.task_book.ever_joined else 0.0)
         bad: list[ProviderHealth] = []
         alike = 0
-        for sold in self.shape.settings.groups:
-            known = fleet.provider_health.get(sold.group.name, ProviderHealth())
+        for configured in self.shape.settings.groups:
+            known = fleet.provider_health.get(configured.group.name, ProviderHealth())
             after = [one for one in known.failures if known.succeeded_at is None or one.at > known.succeeded_at]
             failed = [one.at for one in after if one.code not in REFUSALS]
-            setups = [len(one) for (group, _), one in self._failed_setups.items() if group == sold.group.name]
+            setups = [len(one) for (group, _), one in self._failed_setups.items() if group == configured.group.name]
             alike = 0 if self.task_book.ever_joined else max(setups, default=0)
             if alike < GIVE_UP_SETUP and (len(failed) < GIVE_UP or min(failed) > until):
                 return ""

@@ -50,7 +50,7 @@ JOURNAL = "journal.db"
 
 def write_config(shape: PoolShape, directory: Path, nodes: Path) -> None:
     """Write a configuration with the pool's groups and its journal. JSON is valid YAML."""
-    groups = tuple(sold.group for sold in shape.settings.groups)
+    groups = tuple(one.group for one in shape.settings.groups)
     written = write_scenario(Snapshot(groups, cluster=shape.settings.cluster))
     config = {
         **written,

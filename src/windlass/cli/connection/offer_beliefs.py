@@ -14,7 +14,7 @@ from windlass.cli.ui.output import exists
 from windlass.cli.ui.pages import span
 from windlass.config import Config, ConfigError, read_config
 from windlass.control.reconcile.provider_health import availability_of, boot_time
-from windlass.control.settings import SoldGroup
+from windlass.control.settings import GroupSettings
 from windlass.control.state.fleet import ProviderHealth
 from windlass.journal import JournalError
 from windlass.offers import MachineOffer
@@ -61,15 +61,15 @@ def beliefs_of(config: Config) -> Mapping[Key, OfferBelief]:
         return {}
     now = time.time()
     found: dict[Key, OfferBelief] = {}
-    for sold in config.settings.groups:
-        if sold.group.name in health and (key := _key(sold)) is not None:
-            found[key] = _belief(health[sold.group.name], config, now)
+    for configured in config.settings.groups:
+        if configured.group.name in health and (key := _key(configured)) is not None:
+            found[key] = _belief(health[configured.group.name], config, now)
     return found
 
 
-def _key(sold: SoldGroup) -> Key | None:
-    kind = sold.settings.get("instance_type") or sold.group.labels.get("machine_type")
-    market = "spot" if sold.group.preemptible or sold.settings.get("market") == "spot" else "on-demand"
+def _key(configured: GroupSettings) -> Key | None:
+    kind = configured.settings.get("instance_type") or configured.group.labels.get("machine_type")
+    market = "spot" if configured.group.preemptible or configured.settings.get("market") == "spot" else "on-demand"
     return (kind, market) if isinstance(kind, str) else None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
-from windlass.control.settings import SoldGroup
+from windlass.control.settings import GroupSettings
 from windlass.core.model.quantities import format_money, parse_quantity
 from windlass.core.model.reasons import nearest_name
 from windlass.core.model.snapshot import Amounts
@@ -112,12 +112,12 @@ def offered_groups(
     known: list[MachineOffer] = []
     for seller in chosen:
         try:
-            sold = _catalogue(sellers[seller], prices)
+            offers = _catalogue(sellers[seller], prices)
         except BadCatalogue as error:
             reader.wrong((*at, "providers"), str(error))
             return []
-        known += sold
-        found += [(seller, one) for one in select(sold, wanted) if _fits(one, given)]
+        known += offers
+        found += [(seller, one) for one in select(offers, wanted) if _fits(one, given)]
     _check_prices(reader, (*at, "prices"), prices, known)
     if not found:
         reader.wrong(at, f"no machine of {', '.join(chosen)} fits: {_remedy(known, wanted, given)}")
@@ -142,7 +142,7 @@ def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> d
     return {key: one for key, one in value.items() if key not in NOT_WITH_OFFERS and key != "scale_down"}
 
 
-def members(found: Sequence[OfferedGroup], base: SoldGroup, market: str) -> list[SoldGroup]:
+def members(found: Sequence[OfferedGroup], base: GroupSettings, market: str) -> list[GroupSettings]:
     """Return the groups of a family: ``shared`` with the resources, price and market of each offer."""
     made = []
     for name, provider, offer, resources, settings in found:

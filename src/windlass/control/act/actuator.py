@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.control.state.fleet import Fleet, Gone, Refused, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, seconds
@@ -141,9 +141,9 @@ class Actuator:
         name, fence = record.id, record.fence
         match record.state:
             case State.REQUESTING:
-                sold = settings.by_name.get(record.group)
-                if sold is not None:
-                    yield ("launch", name, record.attempts), lambda: self._launch(record, sold)
+                configured = settings.by_name.get(record.group)
+                if configured is not None:
+                    yield ("launch", name, record.attempts), lambda: self._launch(record, configured)
             case State.CORDONED:
                 yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case State.DRAINING:
@@ -172,8 +172,8 @@ class Actuator:
     def _forget(self, name: str) -> Call:
         return lambda: self.workload.forget([name])
 
-    async def _launch(self, record: SliceRecord, sold: SoldGroup) -> None:
-        group = sold.group
+    async def _launch(self, record: SliceRecord, configured: GroupSettings) -> None:
+        group = configured.group
         joins = [self.workload.join(record.id, record.group, host) for host in range(group.hosts)]
         order = LaunchOrder(
             slice_id=record.id,
@@ -181,7 +181,7 @@ class Actuator:
             hosts=tuple(HostOrder(join.command, join.environment, join.reach, join.requirements) for join in joins),
             resources=group.resources,
             labels=group.node_labels(),
-            settings=sold.settings,
+            settings=configured.settings,
             cluster=self.cluster,
         )
         await self.providers[record.provider].launch(order, self.epoch)

@@ -135,7 +135,7 @@ def _listed(
     before: Observed, instances: Mapping[str, Mapping[str, Instance] | None], was: Settings | None, settings: Settings
 ) -> tuple[Mapping[str, Instance], Mapping[str, str]]:
     """Return every listed instance, silent providers with their last list, and unexpected providers by instance."""
-    usual = {name: sold.provider for name, sold in settings.by_name.items()}
+    usual = {name: configured.provider for name, configured in settings.by_name.items()}
     if len(instances) == 1 and was is settings and not before.seller:
         [(provider, shown)] = instances.items()
         if shown is not None:  # only one provider: unchanged instances are skipped
@@ -161,5 +161,5 @@ def _listed(
 
 def seller_of(observed: Observed, settings: Settings, instance: Instance) -> str:
     """Return the provider that lists an instance."""
-    sold = settings.by_name.get(instance.group)
-    return observed.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")
+    configured = settings.by_name.get(instance.group)
+    return observed.seller.get(instance.slice_id) or (configured.provider if configured is not None else "")

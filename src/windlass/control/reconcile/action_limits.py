@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.control.state.fleet import SAVING, Fleet
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Change, Plan
@@ -20,15 +20,15 @@ LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
 
 def within_limits(plan: Plan, fleet: Fleet, settings: Settings) -> Plan:
     """Return the part of a plan that this pass carries out; the same plan where no group has limits."""
-    limited = [sold for sold in settings.groups if sold.actions_per_pass or sold.max_leaving is not None]
-    for sold in limited:
-        plan = _first_actions(plan, fleet, sold)
-        plan = _within_budget(plan, fleet, sold)
+    limited = [one for one in settings.groups if one.actions_per_pass or one.max_leaving is not None]
+    for configured in limited:
+        plan = _first_actions(plan, fleet, configured)
+        plan = _within_budget(plan, fleet, configured)
     return plan
 
 
-def _first_actions(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
-    name, most = sold.group.name, sold.actions_per_pass
+def _first_actions(plan: Plan, fleet: Fleet, configured: GroupSettings) -> Plan:
+    name, most = configured.group.name, configured.actions_per_pass
     if not most:
         return plan
     drains, marks = _of(plan.drain, fleet, name), _of(plan.mark, fleet, name)
@@ -48,13 +48,13 @@ def _first_actions(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
     return plan
 
 
-def _within_budget(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
+def _within_budget(plan: Plan, fleet: Fleet, configured: GroupSettings) -> Plan:
     """Return the plan without the drains beyond the limit of the group; the first ones by id are kept."""
-    drains = [one for one in _of(plan.drain, fleet, sold.group.name) if one.reason.code in SAVING]
-    if sold.max_leaving is None or not drains:
+    drains = [one for one in _of(plan.drain, fleet, configured.group.name) if one.reason.code in SAVING]
+    if configured.max_leaving is None or not drains:
         return plan
-    leaving = sum(one.group == sold.group.name and one.state in LEAVING for one in fleet.activity.active.values())
-    over = drains[max(0, sold.max_leaving - leaving) :]
+    leaving = sum(one.group == configured.group.name and one.state in LEAVING for one in fleet.activity.active.values())
+    over = drains[max(0, configured.max_leaving - leaving) :]
     return replace(plan, drain=tuple(one for one in plan.drain if one not in over)) if over else plan
 
 

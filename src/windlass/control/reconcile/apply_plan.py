@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.control.state.fleet import SAVING, Bought, Fleet, Moved, SliceRecord, moved
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.plan import Change, Launch, Plan
@@ -54,7 +54,7 @@ def decide(
 class _Deciding:
     """The fleet while a plan is applied."""
 
-    def __init__(self, fleet: Fleet, groups: Mapping[str, SoldGroup], now: float) -> None:
+    def __init__(self, fleet: Fleet, groups: Mapping[str, GroupSettings], now: float) -> None:
         self.fleet, self.groups, self.now = fleet, groups, now
         self.changed: dict[str, SliceRecord] = {}
         self.moves: list[Moved] = []
@@ -76,17 +76,17 @@ class _Deciding:
         )
 
     def buy(self, launch: Launch, new_id: Callable[[str], str]) -> None:
-        sold, ids = self.groups[launch.group], []
+        configured, ids = self.groups[launch.group], []
         for _ in range(launch.count):
             record = SliceRecord(
                 new_id(launch.group),
                 launch.group,
-                sold.provider,
+                configured.provider,
                 State.QUEUED,
                 self.now,
                 launch.reason,
                 launch.reason,
-                sold.group.price or 0,
+                configured.group.price or 0,
             )
             ids.append(record.id)
             self.changed[record.id] = record
@@ -124,8 +124,8 @@ class _Deciding:
         for record in sorted(draining, key=lambda one: one.id):
             # A freeze stops the scale-down rules, but not the order of an operator to drain this slice.
             ordered = record.leaving is not None and record.leaving.code == Code.MANUAL
-            sold = self.groups.get(record.group)
-            family = "" if sold is None else sold.group.family
+            configured = self.groups.get(record.group)
+            family = "" if configured is None else configured.group.family
             if record.certified and (ordered or not self.fleet.is_frozen(record.group, family)):
                 why = "the workload confirmed that nothing runs there"
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))

@@ -53,7 +53,7 @@ def _of_ready(record: SliceRecord, settings: Settings) -> Iterator[float]:
         yield record.unwell_since + settings.policy.unhealthy_timeout
     if record.marked_until is not None:
         yield record.marked_until
-    sold = settings.by_name.get(record.group)
-    rules = sold.group.scale_down if sold is not None else None
+    configured = settings.by_name.get(record.group)
+    rules = configured.group.scale_down if configured is not None else None
     if rules is not None and rules.idle_timeout is not None and not any(node.busy for node in record.nodes):
         yield record.idle_since + rules.idle_timeout

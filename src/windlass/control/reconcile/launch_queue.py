@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from math import ceil
 from typing import Final
 
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.control.state.fleet import Fleet, ProviderHealth, SliceRecord, moved
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason, plural
@@ -38,8 +38,8 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
         if record.id in calling or record.id in changed:
             busy[record.group] = busy.get(record.group, 0) + 1
     for group, records in _by_group(queued).items():
-        sold = settings.by_name.get(group)
-        if sold is None or fleet.is_frozen(group, sold.group.family):
+        configured = settings.by_name.get(group)
+        if configured is None or fleet.is_frozen(group, configured.group.family):
             continue
         for record in records:
             mine = provider_health.get(group) or fleet.provider_health.get(group, ProviderHealth())
@@ -48,13 +48,13 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
             elif not may_ask(mine, policy.launch_rate, policy.backoff, now):
                 well = health(mine, policy.backoff, now)
                 why = f"{group} may launch {policy.launch_rate} a minute, at a health of {well:.2f}"
-            elif full := pace.full(sold):
+            elif full := pace.full(configured):
                 why = full
             else:
-                pace.add(sold)
+                pace.add(configured)
                 busy[group] = busy.get(group, 0) + 1
                 provider_health[group] = asked(mine, policy.launch_rate, policy.backoff, now)
-                changed[record.id] = _requested(record, sold, now)
+                changed[record.id] = _requested(record, configured, now)
                 continue
             if record.reason.code != Code.RATE_LIMITED:
                 changed[record.id] = record.replace(reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
@@ -75,25 +75,25 @@ class _Pace:
         self._running = Counter({name: one.slices for name, one in fleet.activity.steady.items()})
         self._running.update(record.group for record in fleet.activity.active.values() if record.state in _RUNNING)
 
-    def full(self, sold: SoldGroup) -> str:
+    def full(self, configured: GroupSettings) -> str:
         """Return why no further slice of a group may start now; empty: one may."""
-        name, settings = sold.group.name, self._settings
-        if sold.upscaling_speed is not None:
-            most = max(1, ceil(sold.upscaling_speed * max(self._running[name], 1)))
+        name, settings = configured.group.name, self._settings
+        if configured.upscaling_speed is not None:
+            most = max(1, ceil(configured.upscaling_speed * max(self._running[name], 1)))
             if self._by_group[name] >= most:
-                times = f"upscaling_speed {sold.upscaling_speed:g}"
+                times = f"upscaling_speed {configured.upscaling_speed:g}"
                 return f"{plural(most, 'machine')} of {name} may start at once, with {times} at {self._running[name]}"
         if settings.max_concurrent_launches is not None and self._all >= settings.max_concurrent_launches:
             return f"{plural(settings.max_concurrent_launches, 'machine')} may start at once (max_concurrent_launches)"
-        limit = settings.starting.get(sold.provider)
-        if limit is not None and self._by_provider[sold.provider] >= limit:
-            return f"{plural(limit, 'machine')} may start at once at {sold.provider}"
+        limit = settings.starting.get(configured.provider)
+        if limit is not None and self._by_provider[configured.provider] >= limit:
+            return f"{plural(limit, 'machine')} may start at once at {configured.provider}"
         return ""
 
-    def add(self, sold: SoldGroup) -> None:
+    def add(self, configured: GroupSettings) -> None:
         self._all += 1
-        self._by_group[sold.group.name] += 1
-        self._by_provider[sold.provider] += 1
+        self._by_group[configured.group.name] += 1
+        self._by_provider[configured.provider] += 1
 
 
 _COMING: Final = frozenset({State.REQUESTING, State.BOOTING, State.INITIALIZING})
@@ -112,14 +112,14 @@ def _by_group(queued: Iterable[SliceRecord]) -> dict[str, list[SliceRecord]]:
     return dict(sorted(found.items()))
 
 
-def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
+def _requested(record: SliceRecord, configured: GroupSettings, now: float) -> SliceRecord:
     """Return the launching record. Its provider is the group's current one, which may have changed meanwhile."""
     why = Reason(Code.LAUNCHING, "requested from the provider")
     following, _ = moved(record, State.REQUESTING, now, why)
     return following.replace(
-        provider=sold.provider,
-        price=sold.group.price or 0,
-        hosts=sold.group.hosts,
+        provider=configured.provider,
+        price=configured.group.price or 0,
+        hosts=configured.group.hosts,
         attempts=record.attempts + 1,
         asked_at=record.asked_at or now,
         bill_from=record.bill_from or now,

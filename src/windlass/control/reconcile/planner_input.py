@@ -82,7 +82,7 @@ def snapshot_of(
     """Return everything that the planner depends on."""
     held = frozenset([record.id for record in fleet.activity.active.values() if record.quarantine])
     return Snapshot(
-        groups=tuple([_with_beliefs(sold.group, fleet, settings, held, now) for sold in settings.groups]),
+        groups=tuple([_with_beliefs(one.group, fleet, settings, held, now) for one in settings.groups]),
         slices=_slices(fleet, settings),
         demands=tuple(demands),
         requests=tuple(requests),

@@ -143,8 +143,8 @@ class _Folding:
         return self.provider_health.get(group) or self.fleet.provider_health.get(group) or ProviderHealth()
 
     def _group(self, name: str) -> Group | None:
-        sold = self.settings.by_name.get(name)
-        return sold.group if sold is not None else None
+        configured = self.settings.by_name.get(name)
+        return configured.group if configured is not None else None
 
     def _acknowledgement(self, record: SliceRecord) -> Acknowledgement | None:
         """Return the workload's acknowledgement for a slice, of any fence."""
@@ -180,8 +180,8 @@ class _Folding:
         if record.quarantine:
             return record
         sight, group = self._sight(record), self._group(record.group)
-        sold = self.settings.by_name.get(record.group)
-        listed = sold is not None and (sold.billed_as_listed or sold.group.price is None)
+        configured = self.settings.by_name.get(record.group)
+        listed = configured is not None and (configured.billed_as_listed or configured.group.price is None)
         record = _with_observation(record, sight, group, self.policy, self.now, listed=listed)
         for _ in range(_MOST_STEPS):
             step = next_step(record, sight, group, self.policy, self.now)

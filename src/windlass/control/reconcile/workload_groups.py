@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.workloads.protocol import WorkloadGroup
 
 
@@ -13,7 +13,7 @@ def with_workload_groups(settings: Settings, groups: Sequence[WorkloadGroup]) ->
     """Return the settings with the groups of the workload; a configured group with the same name has precedence."""
     ours = settings.by_name
     more = [
-        SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving, from_workload=True)
+        GroupSettings(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving, from_workload=True)
         for one in groups
         if one.group.name not in ours
     ]

@@ -237,7 +237,7 @@ def _line(one: Entry | Record) -> EventLine | None:
         case "mistake":
             return EventLine(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
         case "settings" if IS in data:
-            names = [sold["group"]["name"] for sold in data[IS]["groups"]]
+            names = [one["group"]["name"] for one in data[IS]["groups"]]
             text = f"settings in use: {plural(len(names), 'group')}{_starts(data[IS].get('starting') or {})}"
             return EventLine(one.at, one.kind, "", text, tuple(names))
         case _:

@@ -193,8 +193,11 @@ def cost_so_far(record: SliceRecord, now: float) -> float:
 
 
 def zone_of(record: SliceRecord, settings: Settings) -> str | None:
-    sold = settings.by_name.get(record.group)
-    for labels in (*(node.labels for node in record.nodes), *(() if sold is None else (sold.group.labels,))):
+    configured = settings.by_name.get(record.group)
+    for labels in (
+        *(node.labels for node in record.nodes),
+        *(() if configured is None else (configured.group.labels,)),
+    ):
         for name in ZONES:
             if name in labels:
                 return str(labels[name])

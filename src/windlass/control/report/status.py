@@ -176,7 +176,7 @@ class Status:
         return found
 
     def _group(self, name: str, count: GroupCount, limits: Mapping[str, Reason | None]) -> GroupStatus:
-        sold = self.picture.settings.by_name.get(name)
+        configured = self.picture.settings.by_name.get(name)
         fleet = self.picture.controller_state.fleet
         removed = Reason(Code.GROUP_REMOVED, f"{name} is not in the settings any more: what is left of it is drained")
         recent = Counter(
@@ -188,12 +188,12 @@ class Status:
             count.coming,
             count.leaving,
             count.busy,
-            None if sold is None else sold.group,
+            None if configured is None else configured.group,
             count.price,
-            self.picture.planned_group(name).availability if sold is not None else Availability(),
-            fleet.frozen_by(name, "" if sold is None else sold.group.family) or "",
+            self.picture.planned_group(name).availability if configured is not None else Availability(),
+            fleet.frozen_by(name, "" if configured is None else configured.group.family) or "",
             boot_time(self.picture.provider_health(name)),
-            removed if sold is None else limits[name],
+            removed if configured is None else limits[name],
             count.states[State.REQUESTING],
             count.states + recent,
         )
@@ -330,8 +330,8 @@ class Status:
         }
 
     def _use(self, record: SliceRecord) -> float:
-        sold = self.picture.settings.by_name.get(record.group)
-        return 0.0 if sold is None else share_in_use(record, sold.group)
+        configured = self.picture.settings.by_name.get(record.group)
+        return 0.0 if configured is None else share_in_use(record, configured.group)
 
     def _demand_row(self, demand: Demand) -> dict[str, Any]:
         waiting = self.picture.waiting.get(demand.id)
@@ -380,8 +380,8 @@ def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tup
     limit = due(record, picture.settings)
     if limit is not None:
         return limit[0], f"it is too late and becomes {limit[1]}"
-    sold = picture.settings.by_name.get(record.group)
-    rules = None if sold is None else sold.group.scale_down
+    configured = picture.settings.by_name.get(record.group)
+    rules = None if configured is None else configured.group.scale_down
     if reason == Code.NOT_IDLE_LONG_ENOUGH and rules is not None and rules.idle_timeout is not None:
         return record.idle_since + rules.idle_timeout, "it is drained, if nothing needs it"
     if record.marked_until is not None:

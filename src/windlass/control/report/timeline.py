@@ -204,7 +204,7 @@ class Timeline:
 
     def _put_settings(self, value: Any) -> None:
         self._ceiling = value.get("cluster", {}).get("max_hourly_cost")
-        groups = (sold["group"] for sold in value["groups"])
+        groups = (one["group"] for one in value["groups"])
         self._resources = {one["name"]: dict(one["resources"]) for one in groups}
 
     def _put_slice(self, subject: str, value: Any, at: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from windlass.control.reconcile.provider_health import availability_of, boot_time, health
 from windlass.control.record.journal_tables import LAUNCH
-from windlass.control.settings import SoldGroup
+from windlass.control.settings import GroupSettings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, COUNTED, ENDED, IN_FLIGHT, State
 from windlass.core.model.plan import Unblock, Waiting
@@ -103,7 +103,7 @@ class Question:
         return self.picture.controller_state.fleet.slices.get(self.name, self.life.last)
 
     @cached_property
-    def sold(self) -> SoldGroup | None:
+    def configured(self) -> GroupSettings | None:
         return self.picture.settings.by_name.get(self.name)
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,15 +236,15 @@ def group_dict(asked: Question) -> dict[str, Any]:
 
 
 def _limits_and_health(asked: Question) -> dict[str, Any]:
-    picture, name, sold = asked.picture, asked.name, asked.sold
+    picture, name, configured = asked.picture, asked.name, asked.configured
     provider_health, rules, now = picture.provider_health(name), picture.settings.policy.backoff, picture.now
     mine = [one for one in picture.controller_state.fleet.slices.values() if one.group == name]
     fleet = picture.controller_state.fleet
     available = availability_of(provider_health, rules, now)
-    group = None if sold is None else sold.group
+    group = None if configured is None else configured.group
     return {
         "name": name,
-        "provider": None if sold is None else sold.provider,
+        "provider": None if configured is None else configured.provider,
         "resources": {} if group is None else {kind: exact_quantity(some, kind) for kind, some in group.resources},
         "hosts": None if group is None else group.hosts,
         "min": None if group is None else group.min,
@@ -261,9 +261,9 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
             "busy": sum(any(node.busy for node in one.nodes) for one in mine),
         },
         "hourly_cost": dollars(sum(one.price for one in mine if one.state in COSTLY)),
-        "frozen_by": fleet.frozen_by(name, "" if sold is None else sold.group.family),
+        "frozen_by": fleet.frozen_by(name, "" if configured is None else configured.group.family),
         "availability": {"state": available.state, "until": available.until, "why": available.why},
-        "next": None if sold is None else next_dict(limits_of(picture)[name]),
+        "next": None if configured is None else next_dict(limits_of(picture)[name]),
         "health": round(health(provider_health, rules, now), 4),
         "failures": [{"at": one.at, "code": one.code} for one in provider_health.failures if now - one.at < rules.heal],
         "succeeded_at": provider_health.succeeded_at,
@@ -295,9 +295,9 @@ def family_dict(asked: Question) -> dict[str, Any]:
     family, picture = asked.family, asked.picture
     assert family is not None
     limits, rules = limits_of(picture), picture.settings.policy.backoff
-    sold = [one for one in picture.settings.groups if one.group.family == family.name]
+    configured = [one for one in picture.settings.groups if one.group.family == family.name]
     groups = []
-    for one in sorted(sold, key=lambda each: (each.group.price or 0, each.group.name)):
+    for one in sorted(configured, key=lambda each: (each.group.price or 0, each.group.name)):
         name = one.group.name
         mine = [each for each in picture.controller_state.fleet.slices.values() if each.group == name]
         available = availability_of(picture.provider_health(name), rules, picture.now)

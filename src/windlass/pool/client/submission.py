@@ -181,7 +181,7 @@ class Preparer:
             apart=rules.apart,
             spread=rules.spread,
         )
-        groups = tuple(sold.group for sold in self._shape.settings.groups)
+        groups = tuple(one.group for one in self._shape.settings.groups)
         limits = self._shape.settings.cluster
         waiting = plan(Snapshot(groups, demands=(demand,), cluster=limits)).waiting
         if not waiting:
@@ -199,10 +199,10 @@ class Preparer:
         """Return the group that lacks the least of the needs, in words."""
         needs = dict(kind.needs)
         scores = []
-        for sold in self._shape.settings.groups:
-            has = dict(sold.group.resources)
+        for configured in self._shape.settings.groups:
+            has = dict(configured.group.resources)
             missing = {name: amount for name, amount in needs.items() if has.get(name, 0) < amount}
-            scores.append((len(missing), sum(missing.values()), sold.group.name, has))
+            scores.append((len(missing), sum(missing.values()), configured.group.name, has))
         missing_kinds, _, name, has = min(scores, key=lambda one: one[:3])
         return f". The nearest group is {name}, which has {format_needs(has)} on a node" if missing_kinds else ""
 

@@ -153,12 +153,12 @@ def _next_tries(runtime: PoolRuntime) -> Iterator[str]:
     now, controller = runtime.now(), runtime.service.controller
     for name, (at, why) in sorted(controller.actuator.next_tries().items()):
         yield f"launch of {name} refused: {why}; next try in {seconds(at - now)}"
-    for sold in runtime.shape.settings.groups:
-        known = controller.controller_state.fleet.provider_health.get(sold.group.name)
+    for configured in runtime.shape.settings.groups:
+        known = controller.controller_state.fleet.provider_health.get(configured.group.name)
         if known is not None:
             belief = availability_of(known, runtime.shape.settings.policy.backoff, now)
             if belief.until is not None and belief.until > now:
-                yield f"{sold.group.name}: {belief.why}; next try in {seconds(belief.until - now)}"
+                yield f"{configured.group.name}: {belief.why}; next try in {seconds(belief.until - now)}"
 
 
 def _order(name: str) -> tuple[str, int]:

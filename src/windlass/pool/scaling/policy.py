@@ -51,10 +51,10 @@ class PoolSteering:
         view = work.view
         head = head_of(view, task_book)
         groups = [
-            replace(sold, group=self._steered(sold.group, view, task_book, head, now))
-            if sold.group.name in self._limits
-            else sold
-            for sold in settings.groups
+            replace(configured, group=self._steered(configured.group, view, task_book, head, now))
+            if configured.group.name in self._limits
+            else configured
+            for configured in settings.groups
         ]
         dues = [one.due for one in self.decisions.values() if one.due is not None]
         steered = Settings(tuple(groups), settings.cluster, settings.policy)
@@ -90,10 +90,10 @@ def _frozen(settings: Settings, fleet: Fleet) -> Settings:
     for record in fleet.slices.values():
         counts[record.group] = counts.get(record.group, 0) + (record.state not in ENDING)
     groups = []
-    for sold in settings.groups:
-        count = counts.get(sold.group.name, 0)
-        group = replace(sold.group, min=min(sold.group.min, count), max=count, scale_down=ScaleDown())
-        groups.append(replace(sold, group=group))
+    for configured in settings.groups:
+        count = counts.get(configured.group.name, 0)
+        group = replace(configured.group, min=min(configured.group.min, count), max=count, scale_down=ScaleDown())
+        groups.append(replace(configured, group=group))
     return Settings(tuple(groups), settings.cluster, settings.policy)
 
 

@@ -78,8 +78,8 @@ def _check_frozen(subject: str, frozen: Mapping[str, str], settings: Settings) -
         return
     if not frozen.keys().isdisjoint({subject, *settings.families.get(subject, ())}):
         return
-    sold = settings.by_name.get(subject)
-    above = [name for name in ("" if sold is None else sold.group.family, EVERY_GROUP) if name in frozen]
+    configured = settings.by_name.get(subject)
+    above = [name for name in ("" if configured is None else configured.group.family, EVERY_GROUP) if name in frozen]
     if not above:
         name = "Nothing" if subject == EVERY_GROUP else subject
         raise Problem(

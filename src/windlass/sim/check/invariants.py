@@ -273,7 +273,9 @@ class Checker:
         if None in ceilings:
             return
         most = max(one for one in ceilings if one is not None)
-        prices = {sold.group.name: sold.group.price or 0 for one in reversed(valid) for sold in one.groups}
+        prices = {
+            configured.group.name: configured.group.price or 0 for one in reversed(valid) for configured in one.groups
+        }
         cost = sum(prices.get(group, 0) * count for group, count in slices.items())
         if cost > most:
             yield "S3", f"there are slices for {cost / 1e9:g} $/h, the ceiling is {most / 1e9:g} $/h"
@@ -341,8 +343,13 @@ class Checker:
                 yield "S10", f"{new.id} went from {old.state} to {new.state}"
             if not (new.reason.why and new.started_for.why):
                 yield "S13", f"{new.id} is {new.state} without a reason"
-            sold = groups.get(new.group)
-            if new.state == State.CORDONED and new.leaving is None and sold and new.id in sold.group.protected:
+            configured = groups.get(new.group)
+            if (
+                new.state == State.CORDONED
+                and new.leaving is None
+                and configured
+                and new.id in configured.group.protected
+            ):
                 yield "S2", f"{new.id} is protected and was cordoned"
         released = {
             new.group

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
-from windlass.control.settings import Interval, Policy, Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Interval, Policy, Settings
 from windlass.core.model.constraints import Apart, Spread, Together
 from windlass.core.model.snapshot import (
     Amounts,
@@ -47,7 +47,7 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
     apart = Random(f"apart-{seed}").choice((None, Fraction(0), Fraction(1, 2)))
     settings = replace(settings, cluster=replace(settings.cluster, apart=apart))
     settings = _in_families(Random(f"families-{seed}"), settings)
-    groups = [sold.group for sold in settings.groups]
+    groups = [one.group for one in settings.groups]
     jobs = tuple(_job(dice, number, groups, hours) for number in range(dice.choice((3, 8, 15, 30))))
     return Script(
         settings=settings,
@@ -64,8 +64,8 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
 
 def _settings(dice: Random) -> Settings:
     priced = dice.random() < 0.8
-    sold = [
-        SoldGroup(_group(dice, f"g{number}", priced=priced), dice.choice(("east", "east", "west")))
+    groups = [
+        GroupSettings(_group(dice, f"g{number}", priced=priced), dice.choice(("east", "east", "west")))
         for number in range(dice.choice((1, 1, 2, 3)))
     ]
     choose: list[Choose | None] = [None, "best-fit", "rank", *(["cheapest"] if priced else [])]  # type: ignore[list-item]
@@ -83,7 +83,7 @@ def _settings(dice: Random) -> Settings:
         launch_concurrency=dice.choice((1, 20)),
         launch_rate=dice.choice((6, 600)),
     )
-    return Settings(tuple(sold), cluster, policy)
+    return Settings(tuple(groups), cluster, policy)
 
 
 def _in_families(dice: Random, settings: Settings) -> Settings:
@@ -92,8 +92,8 @@ def _in_families(dice: Random, settings: Settings) -> Settings:
         return settings
     most = dice.choice((2, 4, 8))
     family = Family("all", most, dice.choice((0, 0, 1)), dice.choice((0, 0, 1)))
-    sold = tuple(replace(one, group=replace(one.group, family=family.name)) for one in settings.groups)
-    return replace(settings, groups=sold, cluster=replace(settings.cluster, families=(family,)))
+    groups = tuple(replace(one, group=replace(one.group, family=family.name)) for one in settings.groups)
+    return replace(settings, groups=groups, cluster=replace(settings.cluster, families=(family,)))
 
 
 CLASSES = ("web", "db")

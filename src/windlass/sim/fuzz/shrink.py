@@ -68,7 +68,7 @@ def as_test(script: Script, text: str) -> str:
 from fractions import Fraction
 from math import inf
 
-from windlass.control.settings import BackOff, Interval, Policy, Settings, SoldGroup
+from windlass.control.settings import BackOff, GroupSettings, Interval, Policy, Settings
 from windlass.core.model.snapshot import (
     Availability, Bundle, Cluster, Demand, Gang, Group, LowUtilization, ScaleDown, UtilizationTarget,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from windlass.control.settings import Settings, SoldGroup
+from windlass.control.settings import GroupSettings, Settings
 from windlass.providers.protocol import HostOrder, LaunchOrder, ProviderError
 from windlass.sim.check.invariants import Breach
 from windlass.sim.faults.catalogue import Fault
@@ -46,18 +46,18 @@ def _hand_deleted(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
 
 
 def _hand_created(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
-    sold = _pick(engine, list(engine.settings.groups))
-    group = sold.group
+    configured = _pick(engine, list(engine.settings.groups))
+    group = configured.group
     order = LaunchOrder(
         f"by-hand-{len(engine.checker.unwanted) + 1}",
         group.name,
         (HostOrder(("simulated-agent",)),) * group.hosts,
         group.resources,
         group.node_labels(),
-        sold.settings,
+        configured.settings,
     )
     try:
-        engine.clouds[sold.provider].create_by_hand(order, tagged=True)
+        engine.clouds[configured.provider].create_by_hand(order, tagged=True)
     except ProviderError:
         return
     engine.checker.unwanted.add(order.slice_id)
@@ -116,27 +116,29 @@ def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
 def changed_settings(settings: Settings, pick: Callable[[int], int]) -> Settings:
     """Return the settings with one change, as an operator would make it."""
     which = pick(len(settings.groups))
-    sold, cluster = settings.groups[which], settings.cluster
-    group = sold.group
+    configured, cluster = settings.groups[which], settings.cluster
+    group = configured.group
     match pick(5):
         case 0:
             lower = max(group.min, group.spare, group.max // 2)
-            changed = replace(settings, groups=_with(settings, which, replace(sold, group=replace(group, max=lower))))
+            changed = replace(
+                settings, groups=_with(settings, which, replace(configured, group=replace(group, max=lower)))
+            )
         case 1:
             more = replace(group, max=group.max + 2)
-            changed = replace(settings, groups=_with(settings, which, replace(sold, group=more)))
+            changed = replace(settings, groups=_with(settings, which, replace(configured, group=more)))
         case 2 if len(settings.groups) > 1:
-            changed = replace(settings, groups=tuple(one for one in settings.groups if one is not sold))
+            changed = replace(settings, groups=tuple(one for one in settings.groups if one is not configured))
         case 3 if cluster.max_nodes is not None:
             changed = replace(settings, cluster=replace(cluster, max_nodes=max(1, cluster.max_nodes - 2)))
         case _:
             less = replace(group, spare=0, min=0)
-            changed = replace(settings, groups=_with(settings, which, replace(sold, group=less)))
+            changed = replace(settings, groups=_with(settings, which, replace(configured, group=less)))
     return changed
 
 
-def _with(settings: Settings, which: int, sold: SoldGroup) -> tuple[SoldGroup, ...]:
-    return (*settings.groups[:which], sold, *settings.groups[which + 1 :])
+def _with(settings: Settings, which: int, configured: GroupSettings) -> tuple[GroupSettings, ...]:
+    return (*settings.groups[:which], configured, *settings.groups[which + 1 :])
 
 
 def _pick(engine: Simulation, many: list[T]) -> T:

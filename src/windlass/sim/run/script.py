@@ -40,7 +40,7 @@ class Script:
 
     def all_kinds(self) -> tuple[MachineKind, ...]:
         named = {kind.offering.name for kind in self.kinds}
-        groups = [sold.group for sold in self.settings.groups if sold.group.name not in named]
+        groups = [one.group for one in self.settings.groups if one.group.name not in named]
         made = [Offering(one.name, one.resources, one.hosts, one.price, (), one.preemptible) for one in groups]
         return (*self.kinds, *(MachineKind(offering) for offering in made))
 

@@ -139,12 +139,12 @@ class Simulation:
                 confirms_ends=script.confirms_ends,
                 reports_times=script.reports_times,
             )
-            for name in sorted({sold.provider for sold in script.settings.groups})
+            for name in sorted({configured.provider for configured in script.settings.groups})
         }
         for cloud in self.clouds.values():
             cloud.on_change = lambda call, epoch: self.log.check_lease(call, epoch, clock())
         self.workload = SimulatedWorkload(
-            [sold.group for sold in script.settings.groups],
+            [one.group for one in script.settings.groups],
             Joining(list(self.clouds.values())),
             now=clock,
             jobs=shifted_jobs(script.jobs, EPOCH),
@@ -275,7 +275,7 @@ class Simulation:
         """Replace the settings of the controllers and of the workload."""
         self.settings, self._goes_by_use = settings, _looks_at_use(settings)
         self.checker.settle_for(settings)
-        self.workload.regroup([sold.group for sold in settings.groups])
+        self.workload.regroup([one.group for one in settings.groups])
         for leader in self.leaders:
             try:
                 await leader.controller.reconfigure(settings, leader.controller.providers, leader.controller.workload)
@@ -464,7 +464,7 @@ class Simulation:
 
 def _looks_at_use(settings: Settings) -> bool:
     """Whether any rule depends on utilization."""
-    rules = [sold.group.scale_down for sold in settings.groups if sold.group.scale_down is not None]
+    rules = [one.group.scale_down for one in settings.groups if one.group.scale_down is not None]
     return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)
 
 

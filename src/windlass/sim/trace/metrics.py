@@ -87,8 +87,8 @@ def _part(record: SliceRecord, settings: Settings) -> _Part | None:
     """Return the part of one slice; None: it costs nothing."""
     if record.state not in COSTLY:
         return None
-    sold, busy = settings.by_name.get(record.group), record.busy_nodes
-    hosts = sold.group.hosts if sold is not None else max(1, len(record.nodes))
+    configured, busy = settings.by_name.get(record.group), record.busy_nodes
+    hosts = configured.group.hosts if configured is not None else max(1, len(record.nodes))
     if record.state in IN_FLIGHT:
         return _Part(0, "booting", hosts, record.price)
     return _Part(busy, "idle" if record.state == State.READY else "leaving", hosts - busy, record.price)

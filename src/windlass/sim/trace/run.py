@@ -89,7 +89,7 @@ def _kinds(settings: Settings, recordings: tuple[StockRecording, ...]) -> tuple[
     """Return the kinds of the simulated cloud: one per group, in its zone, with its boot time."""
     found = []
     for kind in Script(settings).all_kinds():
-        sold = settings.by_name[kind.offering.name]
-        there = stocked(kind, recordings, sold.settings.get("zone"))
-        found.append(replace(there, boot=float(sold.group.boot_seconds), join=0.0))
+        configured = settings.by_name[kind.offering.name]
+        there = stocked(kind, recordings, configured.settings.get("zone"))
+        found.append(replace(there, boot=float(configured.group.boot_seconds), join=0.0))
     return tuple(found)

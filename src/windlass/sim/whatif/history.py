@@ -212,9 +212,9 @@ class Happening:
             self._billed.discard(name)
             return
         settings: Settings | None = self._tables.tables["settings"].get(SETTINGS)
-        sold = settings.by_name.get(record.group) if settings is not None else None
+        configured = settings.by_name.get(record.group) if settings is not None else None
         here = self._nodes.get(name, {}).values()
-        hosts = sold.group.hosts if sold is not None else max(1, len(here))
+        hosts = configured.group.hosts if configured is not None else max(1, len(here))
         if record.billed_since is not None and name not in self._billed:
             # It has cost money since its order, or since a list missed it, as the bill says.
             self._billed.add(name)

@@ -203,15 +203,15 @@ def _work_assumptions(
 
 
 def _provider_assumptions(odds: ProviderRates, settings: Settings) -> Iterator[str]:
-    for sold in settings.groups:
-        name, known = sold.group.name, odds.groups.get(sold.group.name)
+    for group in (one.group for one in settings.groups):
+        name, known = group.name, odds.groups.get(group.name)
         if known is not None and known.boots:
             boots = sorted(known.boots)
             low, middle, high = (seconds(round(one, 1)) for one in (boots[0], median(boots), boots[-1]))
             span = low if low == high else f"{low} to {high}, median {middle}"
             yield f"{name}: boots in a random one of the recorded times: {plural(len(boots), 'boot')}, {span}."
         else:
-            yield f"{name}: no boot was recorded, so it takes its boot_seconds, {seconds(sold.group.boot_seconds)}."
+            yield f"{name}: no boot was recorded, so it takes its boot_seconds, {seconds(group.boot_seconds)}."
     faults = [fault for fault in odds.faults() if fault.groups and min(fault.groups) in settings.by_name]
     for fault in faults:
         (name,) = fault.groups or ("",)

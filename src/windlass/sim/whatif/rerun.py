@@ -39,7 +39,7 @@ def modelled(
     """Return the metrics under other settings, and the curve over time."""
     span = recording.until - recording.since
     # A simulated provider ignores the provider settings of a group.
-    plain = replace(settings, groups=tuple(replace(sold, settings={}) for sold in settings.groups))
+    plain = replace(settings, groups=tuple(replace(one, settings={}) for one in settings.groups))
     script = Script(
         plain,
         jobs=recording.jobs,

@@ -78,10 +78,10 @@ def print_(
 
 def _image_of(config: Config, name: str) -> Mapping[str, Any]:
     """Return the image of a group or family: its own, else that of its provider."""
-    sold = [one for one in config.settings.groups if name in (one.group.name, one.group.family)]
-    if not sold:
+    found = [one for one in config.settings.groups if name in (one.group.name, one.group.family)]
+    if not found:
         families = [one.name for one in config.settings.cluster.families]
         raise click.ClickException(unknown_name(name, "group", [*families, *config.settings.by_name]))
-    one = sold[0]
+    one = found[0]
     provided = config.providers[one.provider].settings.get("image")
     return config.images.get(one.group.name) or provided or {}

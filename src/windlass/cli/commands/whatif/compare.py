@@ -81,7 +81,7 @@ def command(
             settings = replace(settings, policy=replace(settings.policy, evaluation_interval=interval))
         with progress(enabled=not as_json) as on_progress, mistakes_printed():
             found[name] = run_trace(settings, trace, seed=seed, recordings=recordings, on_progress=on_progress)[1]
-    bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
+    bound = offline_bound([one.group for one in configs["as configured"].settings.groups], trace.jobs)
     if picture:
         points = [Point(name, one.dollars, one.wait_p95, name == "as configured") for name, one in found.items()]
         write_file(picture, page(f"{trace_file} on {file}", [], [frontier(points)]))

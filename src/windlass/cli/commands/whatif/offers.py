@@ -133,7 +133,11 @@ def command(
             except RefreshFailed as error:
                 raise click.ClickException(str(error)) from None
         config = configured_offers(config_file or DEFAULT, given=config_file is not None or bool(group))
-        found = _of_group(config, group) if group and config else select(_sold(config, providers, region), wanted)
+        found = (
+            _of_group(config, group)
+            if group and config
+            else select(_catalogue_offers(config, providers, region), wanted)
+        )
     except BadCatalogue as error:
         raise click.ClickException(str(error)) from None
     beliefs = beliefs_of(config) if config is not None else {}
@@ -155,7 +159,7 @@ def _regions(config_file: str | None) -> list[str]:
     return sorted({str(one.settings["region"]) for one in providers if one.type == "aws"}) or [""]
 
 
-def _sold(config: Config | None, names: tuple[str, ...], region: str) -> list[MachineOffer]:
+def _catalogue_offers(config: Config | None, names: tuple[str, ...], region: str) -> list[MachineOffer]:
     """Return the machines of some catalogues or providers; without names those of the configuration, else all."""
     ours = offers_of(config) if config is not None else {}
     found: list[MachineOffer] = []
@@ -176,13 +180,13 @@ def _sold(config: Config | None, names: tuple[str, ...], region: str) -> list[Ma
 def _of_group(config: Config, group: str) -> list[MachineOffer]:
     """Return the offers of a group of the configuration, in the order of their price."""
     ours = offers_of(config)
-    sold = [one for one in config.settings.groups if one.group.family == group]
-    if not sold:
+    members = [one for one in config.settings.groups if one.group.family == group]
+    if not members:
         families = sorted({one.group.family for one in config.settings.groups if one.group.family})
         there = f"groups with offers are {', '.join(families)}" if families else "no group has offers"
         raise click.BadParameter(f"{group} has no offers; {there}", param_hint="--group")
     found = []
-    for one in sold:
+    for one in members:
         key = (one.group.labels["machine_type"], one.group.labels["market"])
         offer = next(each for each in ours[one.provider] if (each.type, each.market) == key)
         found.append(offer if one.group.price is None else replace(offer, price=one.group.price))
@@ -273,8 +277,8 @@ def _remedy(wanted: Wanted) -> str:
             f"AWS region with windlass offers --refresh --region {wanted.region}, or set prices of the provider"
         )
     if wanted.region and wanted.accelerator:
-        sold = [one for one in offers if not wanted.providers or one.provider in wanted.providers]
-        there = sorted({one.region for one in sold if is_model(one.accelerator, wanted.accelerator)})
+        of_providers = [one for one in offers if not wanted.providers or one.provider in wanted.providers]
+        there = sorted({one.region for one in of_providers if is_model(one.accelerator, wanted.accelerator)})
         if there and wanted.region not in there:
             return f"no machine in {wanted.region} has {wanted.accelerator}; machines in {', '.join(there)} have it"
     if wanted.max_price is not None:
