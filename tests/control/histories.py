@@ -25,13 +25,13 @@ SETTINGS = Settings(
 Step = tuple[str, int, float]
 
 OFTEN = ("arrive", "arrive", "finish", "nothing", "kill")
-TROUBLES = ("die", "vanish", "fail", "stock-out", "sicken", "deafen", "find")
+FAULTS = ("die", "vanish", "fail", "stock-out", "sicken", "deafen", "find")
 RELIEFS = ("heal", "restock", "recover")
 ORDERS = ("freeze", "resume", "drain", "undrain")
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from((*OFTEN, *OFTEN, *TROUBLES, *RELIEFS, *ORDERS)),
+        st.sampled_from((*OFTEN, *OFTEN, *FAULTS, *RELIEFS, *ORDERS)),
         st.integers(0, 9),
         st.sampled_from([0.3, 1.0, 7.7, 31.0]),
     ),

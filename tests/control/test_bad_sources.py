@@ -45,8 +45,8 @@ async def with_a_slice_each(world: World) -> Controller:
     return controller
 
 
-def trouble(controller: Controller) -> dict[str, str]:
-    return dict(controller.controller_state.observed.trouble)
+def problems(controller: Controller) -> dict[str, str]:
+    return dict(controller.controller_state.observed.problems)
 
 
 def states(controller: Controller, group: str) -> list[State]:
@@ -92,7 +92,7 @@ def test_a_list_that(world: World, answer: str) -> None:
         shaky, solid = world.clouds["shaky"], world.clouds["solid"]
         shaky.listing = ANSWERS[answer]
         await world.ticks(controller, 8, 10)  # long past the idle timeout
-        assert trouble(controller).keys() == {"provider shaky"}
+        assert problems(controller).keys() == {"provider shaky"}
         assert len(shaky.instances) == len(solid.instances) == 1
         assert states(controller, "bad") == states(controller, "good") == [State.READY]
         world.work.waiting = ["g1", "g2"]
@@ -105,7 +105,7 @@ def test_a_list_that(world: World, answer: str) -> None:
         shaky.listing = None
         await asyncio.sleep(6)  # an observation that hangs is given up
         await world.ticks(controller, 8, 10)
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
         assert world.instances == {}
         assert controller.controller_state.fleet.slices == {}
         assert world.work.killed == []
@@ -157,7 +157,7 @@ def test_a_launch_call_that_hangs_delays_no_other_group(world: World, how: str) 
         assert {"g1", "g2"} <= set(world.work.running.values())
         await asyncio.sleep(25)  # beyond the time limit of a call
         await world.tick(controller)
-        culprits = [name for name in trouble(controller) if name.startswith("slice bad-")]
+        culprits = [name for name in problems(controller) if name.startswith("slice bad-")]
         assert len(culprits) == 2
         world.work.waiting += ["g3"]
         await world.tick(controller)
@@ -165,7 +165,7 @@ def test_a_launch_call_that_hangs_delays_no_other_group(world: World, how: str) 
         shaky.hanging, shaky.refusing = None, lambda _: None
         await world.ticks(controller, 40, 10)  # with the same tokens, or given up and bought elsewhere
         assert {"b", "c", "d"} <= set(world.work.running.values())
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
         assert len(shaky.bought) == len(set(shaky.bought))
         assert states(controller, "bad") == [State.READY] * 3
 
@@ -180,11 +180,11 @@ def test_a_provider_of_which_every_call_raises_delays_no_other(world: World) -> 
         world.work.waiting = ["b", "c", "g1", "g2"]
         await world.ticks(controller, 3)
         assert {"b", "g1", "g2"} <= set(world.work.running.values())
-        assert "provider shaky" in trouble(controller)
+        assert "provider shaky" in problems(controller)
         assert len(solid.instances) == 2
         shaky.failing = None
         await world.ticks(controller, 10, 10)
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
         world.work.finish()
         await world.ticks(controller, 10, 10)
         world.work.finish()
@@ -229,12 +229,12 @@ def test_a_view_that(world: World, answer: str) -> None:
         controller = await with_a_slice_each(world)
         world.work.looking = VIEWS[answer]
         await world.ticks(controller, 8, 10)
-        assert trouble(controller).keys() == {"workload"}
+        assert problems(controller).keys() == {"workload"}
         assert len(world.instances) == 2
         world.work.looking = None
         await asyncio.sleep(6)
         await world.ticks(controller, 8, 10)
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
         assert world.instances == {}
 
     leap(story())
@@ -290,7 +290,7 @@ def test_one_poisoned_demand_among_a_thousand_that(world: World, poison: str) ->
         output = [entry.data["why"] for entry in tick.entries if entry.kind == "mistake"]
         waits = [one for one in tick.plan.waiting if one.reason.code == Code.INVALID_DEMAND]
         assert len(output) + len(waits) == 1
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
         again = await world.tick(controller)
         assert [entry for entry in again.entries if entry.kind == "mistake"] == []
 
@@ -316,7 +316,7 @@ def test_a_source_that_is_slow_but_within_its_limit_is_waited_for_once_and_then_
         second = await world.tick(controller)
         assert second.plan is not None
         assert world.clouds["solid"].bought != []
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
 
     leap(story())
 
@@ -333,6 +333,6 @@ def test_an_observation_has_its_limit_even_if_its_pass_was_given_up(world: World
         await asyncio.sleep(6)
         world.clouds["shaky"].listing = None
         await world.ticks(controller, 2, 10)
-        assert trouble(controller) == {}
+        assert problems(controller) == {}
 
     leap(story())

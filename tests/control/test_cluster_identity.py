@@ -91,7 +91,7 @@ def test_a_second_journal_under_the_same_name_buys_nothing_and_says_why(tmp_path
             for _ in range(5):
                 await two.tick()
                 await two.actuator.settle()
-            assert "another cluster named prod" in two.controller_state.observed.trouble["provider local"]
+            assert "another cluster named prod" in two.controller_state.observed.problems["provider local"]
             assert [job.running for job in Queue(tmp_path / "one" / "queue").jobs()] == [1]
             assert len(await one.providers["local"].list()) == 1
             await two.stop()

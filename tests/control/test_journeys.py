@@ -537,7 +537,7 @@ async def test_an_error_of_one_slice_is_reported_until_it_is_over() -> None:
     await world.ticks(controller, 3)
     world.work.waiting = ["b"]
     await world.ticks(controller, 3)
-    assert "no route to host" in controller.controller_state.observed.trouble[f"slice {name}"]
+    assert "no route to host" in controller.controller_state.observed.problems[f"slice {name}"]
     world.work.uncordon = uncordon  # type: ignore[method-assign]
     await world.ticks(controller, 4, 5)
-    assert controller.controller_state.observed.trouble == {}
+    assert controller.controller_state.observed.problems == {}

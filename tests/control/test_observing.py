@@ -63,21 +63,21 @@ def looked(listing: Callable[[], Any], looks: int = 1) -> tuple[Observation, int
 def test_only_a_slow_observation_gets_a_task(listing: Callable[[], Any], tasks: int) -> None:
     look, made = looked(listing, looks=3)
     assert look.instances == {"cloud": {"a": HERE}}
-    assert (look.troubles, made) == ({}, tasks)
+    assert (look.problems, made) == ({}, tasks)
 
 
 @pytest.mark.parametrize(
-    ("listing", "trouble"),
+    ("listing", "problem"),
     [
         (refused, "the API is down"),
         (lambda: Completed((7,)), "gave an invalid answer: its list holds 7, which is no instance"),
     ],
 )
-def test_a_source_that_fails_at_once_is_unknown_and_says_why(listing: Callable[[], Any], trouble: str) -> None:
+def test_a_source_that_fails_at_once_is_unknown_and_says_why(listing: Callable[[], Any], problem: str) -> None:
     look, _ = looked(listing)
     assert look.instances == {"cloud": None}
     assert look.work is not None
-    assert look.troubles == {"provider cloud": trouble}
+    assert look.problems == {"provider cloud": problem}
 
 
 def test_a_completed_answer_can_be_awaited_like_any_other() -> None:
@@ -112,7 +112,7 @@ def test_a_workload_whose_calls_take_milliseconds_is_unknown_while_one_takes_lon
         assert (await observer.observe()).work is not None
         waits = 0.9
         look = await observer.observe()
-        assert (look.work is None, look.troubles, look.awaited == {"workload"}) == (prompt, {}, prompt)
+        assert (look.work is None, look.problems, look.awaited == {"workload"}) == (prompt, {}, prompt)
         # Its late answer counts. Where every call takes this long, the last answer stays in use.
         await late.wait()
         for _ in range(3):

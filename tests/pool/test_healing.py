@@ -120,11 +120,11 @@ def test_nothing_is_bought_while_the_engine_is_down_and_status_says_so():
         futures = world.burst(8)
         await asyncio.sleep(30)
         assert len(world.machines.bought) == 1
-        assert any("its scheduler died" in trouble for trouble in status_of(world.hub).troubles)
+        assert any("its scheduler died" in problem for problem in status_of(world.hub).troubles)
         world.engine.come_up()
         await world.over(*futures)
         assert len(world.machines.bought) > 1
-        assert not any("scheduler" in trouble for trouble in status_of(world.hub).troubles)
+        assert not any("scheduler" in problem for problem in status_of(world.hub).troubles)
 
     pool((1, 4), journey)
 

@@ -207,10 +207,10 @@ def test_a_gang_is_not_tried_again_member_by_member(stage: Stage) -> None:
 def test_an_unhealthy_node_claims_nothing_until_it_is_healthy(stage: Stage) -> None:
     stage.join("n")
     stage.submit("a")
-    stage.queue.set_trouble(stage.nodes["n"], "no room on the disk")
+    stage.queue.set_problem(stage.nodes["n"], "no room on the disk")
     assert stage.turn("n") == []
-    assert stage.queue.observe().nodes[0].trouble == "no room on the disk"
-    stage.queue.set_trouble(stage.nodes["n"], "")
+    assert stage.queue.observe().nodes[0].problem == "no room on the disk"
+    stage.queue.set_problem(stage.nodes["n"], "")
     assert stage.turn("n") == ["a"]
 
 

@@ -234,7 +234,7 @@ class Controller:
         given = Inputs(
             now=now,
             settings=settings,
-            observed=observed_now(before, observation, settings, self.actuator.troubles),
+            observed=observed_now(before, observation, settings, self.actuator.errors),
             jump=self._jumped(observed_at),
             orders=orders,
             refused=refused,

@@ -101,7 +101,7 @@ class PoolRuntime:
         """``last_output`` returns the last line that a lost slice printed, or nothing. ``store``: for large values."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now, self.store = now, store
-        self.steering = PoolSteering(shape, lambda: self.task_book.engine_trouble)
+        self.steering = PoolSteering(shape, lambda: self.task_book.engine_problem)
         self._on_pass, self._last_output = on_pass, last_output
         self._last_line = ""
         self._failed_setups: dict[tuple[str, str], set[str]] = {}

@@ -180,11 +180,11 @@ class Metrics:
         if current is not None:
             yield from _of_status(current.document)
             yield _costs(current.accounts)
-            troubles = current.document["troubles"]
+            problems = current.document["troubles"]
             up = GaugeMetricFamily("windlass_source_up", "Whether a source answers.", labels=["source"])
             providers = sorted({one.provider for one in current.picture.settings.groups})
             for source in ("workload", *(f"provider {name}" for name in providers)):
-                up.add_metric([source], 0 if source in troubles else 1)
+                up.add_metric([source], 0 if source in problems else 1)
             yield up
         yield GaugeMetricFamily("windlass_streams", "Streams that are open.", value=self.streams())
         resyncs = CounterMetricFamily("windlass_stream_resyncs", "Readers that had to load everything again.")

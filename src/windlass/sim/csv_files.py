@@ -14,28 +14,28 @@ else:
     _Reader = csv.DictReader  # a generic class only from Python 3.12 on
 
 
-def csv_rows(file: Path, trouble: type[ValueError]) -> csv.DictReader[str]:
-    """A context that gives the rows of a file (``.csv`` or ``.csv.gz``); an unreadable file raises ``trouble`` with its
+def csv_rows(file: Path, error_type: type[ValueError]) -> csv.DictReader[str]:
+    """Return a reader of the rows of a file (``.csv`` or ``.csv.gz``); an unreadable file raises ``error_type`` with its
     name.
     """
     try:
         data = file.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
-        raise trouble(f"{file}: cannot be read: {error}") from None
+        raise error_type(f"{file}: cannot be read: {error}") from None
     rows = _Rows(io.StringIO(text.removeprefix("\ufeff"), newline=None))
-    rows.file, rows.trouble = file, trouble
+    rows.file, rows.error_type = file, error_type
     return rows
 
 
 class _Rows(_Reader):
-    """Rows of a file. A row that is not CSV, such as one with an endless field, raises ``trouble``."""
+    """Rows of a file. A row that is not CSV, such as one with an endless field, raises ``error_type``."""
 
     file: Path
-    trouble: type[ValueError]
+    error_type: type[ValueError]
 
     def __next__(self) -> dict[str | Any, str | Any]:
         try:
             return super().__next__()
         except csv.Error as error:
-            raise self.trouble(f"{self.file}: line {self.line_num + 1} cannot be read: {error}") from None
+            raise self.error_type(f"{self.file}: line {self.line_num + 1} cannot be read: {error}") from None

@@ -47,7 +47,7 @@ def saved_snapshot(data: bytes, now: float) -> tuple[Snapshot, list[str]]:
             f"an object in it cannot be read: {error}. Save it again with kubectl get {KINDS} -A -o json"
         ) from error
     if observation.work is None:
-        raise NotSavedObjects("; ".join(observation.troubles.values()) or "the objects cannot be read")
+        raise NotSavedObjects("; ".join(observation.problems.values()) or "the objects cannot be read")
     settings = with_workload_groups(Settings(()), observation.work.shown.groups)
     before = ControllerState()
     observed = observed_now(before, observation, settings)

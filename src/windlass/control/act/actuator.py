@@ -59,7 +59,7 @@ class Actuator:
     refused: list[Refused] = field(default_factory=list)
     overtaken: str = ""
     """The error of a provider that knows a newer controller; empty: no provider does."""
-    _troubles: dict[Key, str] = field(default_factory=dict)
+    _errors: dict[Key, str] = field(default_factory=dict)
     _under_way: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _done: set[Key] = field(default_factory=set)
     _not_before: dict[Key, float] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Actuator:
         """When each launch that failed is tried again, and why it failed, by slice."""
         now = self.now()
         return {
-            key[1]: (self._not_before[key], self._troubles.get(key, ""))
+            key[1]: (self._not_before[key], self._errors.get(key, ""))
             for key in self._not_before
             if key[0] == "launch" and self._not_before[key] > now and key not in self._done
         }
@@ -91,7 +91,7 @@ class Actuator:
         self._done &= wanted.keys()
         self._not_before = {key: when for key, when in self._not_before.items() if key in wanted}
         self._tried = {key: times for key, times in self._tried.items() if key in wanted}
-        self._troubles = {key: text for key, text in self._troubles.items() if key in wanted}
+        self._errors = {key: text for key, text in self._errors.items() if key in wanted}
         for key in sorted(wanted.keys() - self._done - self._under_way.keys()):
             if now >= self._not_before.get(key, now):
                 call = self._carry_out(key, wanted[key], policy)
@@ -108,9 +108,9 @@ class Actuator:
         return frozenset(slice_id for kind, slice_id, _ in self._under_way if kind == "launch")
 
     @property
-    def troubles(self) -> dict[str, str]:
+    def errors(self) -> dict[str, str]:
         """Slices whose last call failed, with the error."""
-        return {f"slice {key[1]}": f"{key[0]}: {text}" for key, text in sorted(self._troubles.items())}
+        return {f"slice {key[1]}": f"{key[0]}: {text}" for key, text in sorted(self._errors.items())}
 
     def next_try(self) -> float | None:
         """When the next failed call is retried."""
@@ -195,7 +195,7 @@ class Actuator:
             async with asyncio.timeout(policy.call_timeout):
                 await call()
             self._done.add(key)
-            self._troubles.pop(key, None)
+            self._errors.pop(key, None)
             if key in self._forgets:
                 self._forgotten.add(key[1])
         except StaleEpoch as error:
@@ -225,7 +225,7 @@ class Actuator:
             self.refused.append(refusal)
 
     def _failed(self, key: Key, text: str, policy: Policy) -> None:
-        self._troubles[key] = text
+        self._errors[key] = text
         self._not_before[key] = self.now() + policy.retry_pause
 
 

@@ -36,7 +36,7 @@ class Observed:
     node: Mapping[str, WorkNode] = field(default_factory=dict)
     acknowledgement: Mapping[str, Acknowledgement] = field(default_factory=dict)
     instance: Mapping[str, Instance] = field(default_factory=dict)
-    trouble: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
     """Errors by name of a source, or of a slice whose calls fail."""
     unknown: Mapping[str, bool] = field(default_factory=dict)
     """Sources without a valid answer."""
@@ -101,11 +101,11 @@ def observed_after(
     before: Observed,
     instances: Mapping[str, Mapping[str, Instance] | None],
     work: ValidView | None,
-    troubles: Mapping[str, str],
+    problems: Mapping[str, str],
     was: Settings | None,
     settings: Settings,
 ) -> Observed:
-    """Return the tables after a new observation. ``troubles``: errors of sources and of outside calls; ``was``: the
+    """Return the tables after a new observation. ``problems``: errors of sources and of outside calls; ``was``: the
     settings before.
     """
     shows: ValidView | Observed = before if work is None else work
@@ -118,7 +118,7 @@ def observed_after(
         node=shows.node,
         acknowledgement=_same(before.acknowledgement, shows.acknowledgement),
         instance=instance,
-        trouble=_same(before.trouble, troubles),
+        problems=_same(before.problems, problems),
         unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
         seller=_same(before.seller, seller),
     )

@@ -50,7 +50,7 @@ class _Source(Generic[T]):
     """When the observation that gave the answer began."""
     took: float = 0.0
     """Seconds from then to the answer."""
-    trouble: str = ""
+    problem: str = ""
     brief: bool = False
     """Whether the failure is too recent to be reported."""
     task: asyncio.Task[None] | None = None
@@ -90,19 +90,19 @@ class _Source(Generic[T]):
             async with asyncio.timeout(None) as self._time:
                 self._take(await coroutine, asked_at)
         except TimeoutError:
-            self.trouble = f"gave no answer within {seconds(limit)}"
+            self.problem = f"gave no answer within {seconds(limit)}"
         except Exception as error:  # noqa: BLE001  # an error of a source never ends the loop
             self._fail(error)
         self.on_answer()
 
     def _take(self, answer: object, asked_at: float) -> None:
-        self.answer, self.asked_at, self.trouble, self.brief = self.check(answer), asked_at, "", False
+        self.answer, self.asked_at, self.problem, self.brief = self.check(answer), asked_at, "", False
         self.took = self.steady() - asked_at
 
     def _fail(self, error: Exception) -> None:
         self.brief = isinstance(error, WorkloadError) and error.brief
         text = str(error) or type(error).__name__
-        self.answer, self.trouble = (
+        self.answer, self.problem = (
             None,
             f"gave an invalid answer: {error}" if isinstance(error, InvalidAnswer) else text,
         )
@@ -113,7 +113,7 @@ class _Source(Generic[T]):
             return None
         age = self.steady() - self.asked_at
         if age > self.limit():
-            self.trouble = self.trouble or f"has not answered for {seconds(round(age))}"
+            self.problem = self.problem or f"has not answered for {seconds(round(age))}"
             return None
         return None if self.is_late(age) else self.answer
 
@@ -129,8 +129,8 @@ class Observation:
     instances: Mapping[str, Mapping[str, Instance] | None]
     """Instances by provider, then by slice."""
     work: ValidView | None
-    troubles: Mapping[str, str] = field(default_factory=dict)
-    """Errors of sources, by name."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Problems by the name of their subject: the workload, a provider, a slice or a node."""
     awaited: frozenset[str] = frozenset()
     """Sources that have not answered yet, by name."""
 
@@ -233,24 +233,24 @@ class Observer:
                 self._waited_for = False
         work = self._workload.known()
         instances = {name: source.known() for name, source in self._providers.items()}
-        troubles, awaited = {}, set()
+        problems, awaited = {}, set()
         for name, source in self._providers.items():
-            if source.trouble or instances[name] is None:
-                troubles[f"provider {name}"] = source.trouble or _NO_ANSWER
-                if not source.trouble:
+            if source.problem or instances[name] is None:
+                problems[f"provider {name}"] = source.problem or _NO_ANSWER
+                if not source.problem:
                     awaited.add(f"provider {name}")
         for listed in instances.values():
             for slice_id, one in (listed or {}).items():
                 if one.trouble and all(host.running for host in one.hosts):  # a dead host is reported as such
-                    troubles[f"slice {slice_id}"] = one.trouble
+                    problems[f"slice {slice_id}"] = one.trouble
         if work is not None:
-            troubles |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
-        trouble, never = self._workload.trouble, self._workload.answer is None
-        if (trouble or never) and not self._workload.brief:
-            troubles["workload"] = trouble or _NO_ANSWER
-        if work is None and not trouble:
+            problems |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
+        problem, never = self._workload.problem, self._workload.answer is None
+        if (problem or never) and not self._workload.brief:
+            problems["workload"] = problem or _NO_ANSWER
+        if work is None and not problem:
             awaited.add("workload")
-        return Observation(instances, work, troubles, frozenset(awaited))
+        return Observation(instances, work, problems, frozenset(awaited))
 
     async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
         """Wait briefly for the observations that have just begun."""

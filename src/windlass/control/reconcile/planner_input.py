@@ -25,7 +25,7 @@ from windlass.core.planner import plan
 from .provider_health import NOTHING_KNOWN, availability_of
 from .transitions import Fold, fold
 
-NO_TROUBLES: Final[Mapping[str, str]] = MappingProxyType({})
+NO_ERRORS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class FoldedPlan:
 
 
 def observed_now(
-    before: ControllerState, observation: Observation, settings: Settings, troubles: Mapping[str, str] = NO_TROUBLES
+    before: ControllerState, observation: Observation, settings: Settings, errors: Mapping[str, str] = NO_ERRORS
 ) -> Observed:
-    """Return the observation tables after a new observation. ``troubles``: errors of calls, in addition to those of
+    """Return the observation tables after a new observation. ``errors``: errors of calls, in addition to those of
     sources.
     """
     was = before.settings.get(SETTINGS)
     return observed_after(
-        before.observed, observation.instances, observation.work, {**troubles, **observation.troubles}, was, settings
+        before.observed, observation.instances, observation.work, {**errors, **observation.problems}, was, settings
     )
 
 

@@ -94,7 +94,7 @@ TABLES: Final[Mapping[str, tuple[str, Any]]] = {
     "node": ("observed.node", WorkNode),
     "word": ("observed.acknowledgement", Acknowledgement),
     "instance": ("observed.instance", Instance),
-    "trouble": ("observed.trouble", str),
+    "trouble": ("observed.problems", str),
     "unknown": ("observed.unknown", bool),
     "seller": ("observed.seller", str),
     "slice": ("fleet.slices", SliceRecord),

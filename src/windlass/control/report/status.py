@@ -206,7 +206,7 @@ class Status:
         return sorted(found, key=lambda one: (-one.count, one.id))
 
     @cached_property
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """Errors by name: of sources, of calls, and of quarantined slices."""
         active = self.picture.controller_state.fleet.activity.active.values()
         held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in active if one.quarantine}
@@ -215,7 +215,7 @@ class Status:
             for one in active
             if one.state == State.TERMINATE_FAILED
         }
-        found = {**held, **stuck, **self.picture.controller_state.observed.trouble}
+        found = {**held, **stuck, **self.picture.controller_state.observed.problems}
         return dict(sorted(found.items(), key=lambda item: (item[0].startswith("slice "), item[0])))
 
     @cached_property
@@ -266,7 +266,7 @@ class Status:
             "headline": headline(demands, summary, frozen, leader, self._family_of),
             "summary": summary,
             "leader": leader,
-            "troubles": self.troubles,
+            "troubles": self.problems,
             "frozen": frozen,
             "settings_differ": self.other_settings,
             "groups": [one.to_dict() for one in self.groups],

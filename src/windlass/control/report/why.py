@@ -169,7 +169,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "refused": [{"at": one.at, "code": one.data["code"], "why": one.data["why"]} for one in life.refused],
         "must_go": None if life.must_go is None else _at_reason(*life.must_go),
         "cordoned": None if life.draining is None else _at_reason(life.draining.at, life.draining.reason),
-        "trouble": asked.picture.controller_state.observed.trouble.get(f"slice {record.id}"),
+        "trouble": asked.picture.controller_state.observed.problems.get(f"slice {record.id}"),
         "now": {
             "code": reason,
             "why": why,

@@ -190,7 +190,7 @@ class Live:
         parts: list[RenderableType] = [Text(summary(status), style="bold")]
         last = [f"last change: {status.last_change}"] if status.last_change else []
         parts += [Text(f"  {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in (*status.rule, *last)]
-        parts += [Text(f"  ! {trouble}", style="red") for trouble in status.troubles[-2:]]
+        parts += [Text(f"  ! {problem}", style="red") for problem in status.troubles[-2:]]
         bars = Table.grid(padding=(0, 1))
         for bar in list(self._bars):
             bars.add_row(ProgressBar(bar.count, bar.done, width=40), f"{bar.done}/{bar.count}", bar.left())

@@ -76,7 +76,7 @@ def _page(status: PoolStatus) -> Iterator[str]:
     yield from (f"  rule: {line}" for line in status.rule)
     if status.last_change:
         yield f"  last change: {status.last_change}"
-    yield from (f"  ! {trouble}" for trouble in status.troubles)
+    yield from (f"  ! {problem}" for problem in status.troubles)
     for node in status.nodes:
         number = "  -" if node.number is None else f"{node.number:>3}"
         yield f"{number}  {node.name}  {node.state}, {plural(node.tasks, 'task')} now, {node.done} done: {node.why}"
@@ -140,9 +140,9 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
         dollars_per_hour=sum(r.price for r in controller_state.fleet.slices.values() if r.state in COSTLY) / 1e9,
         dollars=sum(account.dollars() for account in accounts.values()),
         troubles=tuple(
-            [f"{name}: {text}" for name, text in sorted(controller_state.observed.trouble.items())]
+            [f"{name}: {text}" for name, text in sorted(controller_state.observed.problems.items())]
             + list(runtime.task_book.refused.values())
-            + ([f"engine: {runtime.task_book.engine_trouble}"] if runtime.task_book.engine_trouble else [])
+            + ([f"engine: {runtime.task_book.engine_problem}"] if runtime.task_book.engine_problem else [])
             + list(_next_tries(runtime))
         ),
     )

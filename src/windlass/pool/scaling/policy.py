@@ -28,9 +28,9 @@ from .rule import LITTLE, SPARE, Limits, Memory, Pressure, ScalingDecision, deci
 class PoolSteering:
     """Overrides the settings of the groups of one pool, and keeps the memory of its rule."""
 
-    def __init__(self, shape: PoolShape, engine_trouble: Callable[[], str] = lambda: "") -> None:
-        """``engine_trouble`` returns why no node can join at the moment, or an empty string."""
-        self._engine_trouble = engine_trouble
+    def __init__(self, shape: PoolShape, engine_problem: Callable[[], str] = lambda: "") -> None:
+        """``engine_problem`` returns why no node can join at the moment, or an empty string."""
+        self._engine_problem = engine_problem
         self._memories: dict[str, Memory] = {}
         self.decisions: dict[str, ScalingDecision] = {}
         """The last decision of the rule, by group."""
@@ -46,7 +46,7 @@ class PoolSteering:
         """Return the settings for one pass. The controller calls it once in each pass."""
         if work is None:
             return self._last or Steered(settings)
-        if self._engine_trouble():
+        if self._engine_problem():
             return Steered(_frozen(settings, task_book))
         view = work.view
         head = head_of(view, task_book)

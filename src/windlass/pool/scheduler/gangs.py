@@ -47,7 +47,7 @@ class TaskGang:
     """The calls of members that have not ended."""
     results: dict[int, ItemResult] = field(default_factory=dict)
     """The outcomes of members that have ended, by rank."""
-    trouble: str = ""
+    failure: str = ""
     """The first failure."""
 
     @property
@@ -60,7 +60,7 @@ class TaskGang:
 
     def forget_run(self) -> None:
         """Reset the gang for another start."""
-        self.results, self.trouble = {}, ""
+        self.results, self.failure = {}, ""
 
 
 Place = tuple[PoolNode, Slot, TakenRoom]
@@ -176,7 +176,7 @@ def ended(gang: TaskGang, on_finished: OnFinished) -> list[ScheduledTask]:
     """Handle the end of all members: complete their tickets, or return the members that start again."""
     kind, results = gang.kind, gang.results
     doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)
-    if doomed is None and gang.trouble:
+    if doomed is None and gang.failure:
         raised = any(not result.good for result in results.values())
         budget = (kind.retries or 0) if raised else kind.budget
         if gang.used < budget:
@@ -185,7 +185,7 @@ def ended(gang: TaskGang, on_finished: OnFinished) -> list[ScheduledTask]:
             return gang.members
         if not raised:
             tries = f"after {gang.used + 1} starts" if gang.used else "and may not be started again"
-            doomed = NodeLost(f"gang {gang.name} lost a member {tries}: {gang.trouble}")
+            doomed = NodeLost(f"gang {gang.name} lost a member {tries}: {gang.failure}")
     for member in gang.members:
         member.state = "over"
     on_finished(gang.members)
@@ -196,5 +196,5 @@ def ended(gang: TaskGang, on_finished: OnFinished) -> list[ScheduledTask]:
         elif result is not None:
             member.ticket.on_ended(result)
         else:
-            member.ticket.on_failed(GangFailed(f"rank {member.rank} of {gang.name} was ended: {gang.trouble}"))
+            member.ticket.on_failed(GangFailed(f"rank {member.rank} of {gang.name} was ended: {gang.failure}"))
     return []

@@ -88,7 +88,7 @@ class TaskBook:
         self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
         self._closed = self._looking = False
-        self.engine_trouble = ""
+        self.engine_problem = ""
         """Why the engine cannot reach its nodes at the moment; empty otherwise."""
         self.engine_is_lost = False
 
@@ -122,7 +122,7 @@ class TaskBook:
     def _refused_all(self, tasks: Sequence[ScheduledTask]) -> bool:
         if self.engine_is_lost:
             for task in tasks:
-                self._endings.fail(task, EngineLost(self.engine_trouble))
+                self._endings.fail(task, EngineLost(self.engine_problem))
         return self.engine_is_lost
 
     def cancel(self, tasks: Iterable[ScheduledTask], error: Callable[[ScheduledTask], TaskError] = _cancelled) -> int:
@@ -305,15 +305,15 @@ class TaskBook:
         return self._store
 
     def on_engine_down(self, why: str) -> None:
-        self.engine_trouble = f"{why}; it is being started again"
+        self.engine_problem = f"{why}; it is being started again"
         self._on_change()
 
     def on_engine_up(self) -> None:
-        self.engine_trouble = ""
+        self.engine_problem = ""
         self._move_on()
 
     def on_engine_lost(self, why: str) -> None:
-        self.engine_trouble, self.engine_is_lost = why, True
+        self.engine_problem, self.engine_is_lost = why, True
         placed = [task for call in self._calls.values() for task in call.left]
         pinned = [task for node in self.nodes.values() for task in node.pinned]
         self.cancel([*self.waiting.tasks(), *placed, *pinned], lambda _: EngineLost(why))

@@ -121,12 +121,12 @@ class TaskEndings:
             (result,) = unpack_results((*placed.early, *outcome.results))
             result = gang.results[member.rank] = result_of(result)
             self._count_done(placed, 1)
-            trouble = "" if result.good else f"rank {member.rank} on {placed.node} failed"
+            failure = "" if result.good else f"rank {member.rank} on {placed.node} failed"
         else:
             member.lost_on |= {placed.node} if outcome.ending == "lost" else frozenset()
-            trouble = f"rank {member.rank} on {placed.node}: {outcome.detail or outcome.ending}"
-        if trouble and not gang.trouble:
-            gang.trouble = trouble
+            failure = f"rank {member.rank} on {placed.node}: {outcome.detail or outcome.ending}"
+        if failure and not gang.failure:
+            gang.failure = failure
             for other in gang.calls.values():
                 self._kill(other)
         if not gang.calls and (again := ended(gang, self._on_finished)):

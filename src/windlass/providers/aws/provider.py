@@ -55,7 +55,7 @@ class _Known:
     machine: RemoteMachine
     since: float
     report: dict[str, Any] | None = None
-    trouble: str = ""
+    problem: str = ""
 
     @property
     def silent_for(self) -> float:
@@ -219,9 +219,9 @@ class AWSProvider:
             return
         try:
             known.report = await known.machine.ask("status", limit=POLL_LIMIT, metadata=self.settings.metadata_url)
-            known.trouble = ""
+            known.problem = ""
         except (Unreachable, AgentRefused) as error:
-            known.trouble = plain(error)
+            known.problem = plain(error)
             if known.report is not None and known.silent_for > self._lost_after:
                 await known.machine.leave_tunnel()
             return
@@ -280,21 +280,21 @@ class AWSProvider:
         tags = _tags(found[0])
         count = max(len(found), int(tags.get("hosts") or 1) if (tags.get("hosts") or "1").isdecimal() else 1)
         states = [str(one["State"]["Name"]) for one in found]
-        hosts, phases, troubles, notices = [], [], [], []
+        hosts, phases, problems, notices = [], [], [], []
         for number in range(count):
             if number >= len(found):
                 hosts.append(Host(f"{slice_id}/{number}", running=False))
-                troubles.append(f"host {number} is gone")
+                problems.append(f"host {number} is gone")
                 continue
             one, known = found[number], self._known.get(str(found[number]["InstanceId"]))
-            running, phase, trouble = self._host(one, known, slice_id)
+            running, phase, problem = self._host(one, known, slice_id)
             address = known.machine.login.address if known else ""
             death = death_of((known.report or {}) if known and not running else {}) or Death("")
             hosts.append(
                 Host(f"{slice_id}/{number}", running, address, death.exit_code, death.last_output, death.failed_phase)
             )
             phases.append(phase)
-            troubles.append(trouble)
+            problems.append(problem)
             notices.append(_notice((known.report or {}).get("notice")) if known else None)
         ending = all(state in ("shutting-down", "stopping", "stopped") for state in states)
         phase = next(filter(None, phases), "")
@@ -308,7 +308,7 @@ class AWSProvider:
             price=self._price(found),
             phase=phase,
             phase_since=self._phases.since(slice_id, phase),
-            trouble="; ".join(filter(None, troubles)),
+            trouble="; ".join(filter(None, problems)),
             started_at=min(
                 (at.timestamp() for one in found if isinstance(at := one.get("LaunchTime"), dt.datetime)), default=None
             ),
@@ -322,17 +322,17 @@ class AWSProvider:
             return True, "", ""
         if known is None or known.report is None:
             waited = 0.0 if known is None else time.monotonic() - known.since
-            return True, "waiting for SSH", known.trouble if known and waited > ORPHAN_AFTER else ""
+            return True, "waiting for SSH", known.problem if known and waited > ORPHAN_AFTER else ""
         report = known.report
         assignment = report.get("assignment") or {}
-        if known.trouble and known.silent_for > self._lost_after:
-            return False, "", known.trouble
+        if known.problem and known.silent_for > self._lost_after:
+            return False, "", known.problem
         if (death := death_of(report)) is not None:
-            return False, "", death.trouble
+            return False, "", death.why
         alone = not assignment.get("started") and slice_id not in self._orders and not self._read_only
         if alone and time.monotonic() - known.since > ORPHAN_AFTER:
             return False, "", "the controller that launched it ended before the machine was prepared"
-        return True, phase_of(report) or ("" if assignment.get("started") else "connecting"), known.trouble
+        return True, phase_of(report) or ("" if assignment.get("started") else "connecting"), known.problem
 
     def _price(self, found: Sequence[Mapping[str, Any]]) -> int | None:
         market = "spot" if found[0].get("InstanceLifecycle") == "spot" else "on-demand"

@@ -76,7 +76,7 @@ class RemoteMachine:
         self.limit = limit
         self.silent_since: float | None = None
         """The ``time.monotonic`` of the first failure since the last answer; None while it answers."""
-        self.trouble = ""
+        self.problem = ""
         """The reason why it does not answer, for people."""
         self._connection: asyncssh.SSHClientConnection | None = None
         self._session: asyncssh.SSHClientProcess[bytes] | None = None
@@ -116,14 +116,14 @@ class RemoteMachine:
                     self._waiting.pop(number, None)
                     self._events.pop(number, None)
         except TimeoutError as error:
-            trouble = f"{self.login.name}: no answer to {op} within {limit or self.limit:g} s"
+            problem = f"{self.login.name}: no answer to {op} within {limit or self.limit:g} s"
             if limit is None:
-                await self._drop(trouble)
-            raise Unreachable(trouble) from error
+                await self._drop(problem)
+            raise Unreachable(problem) from error
         except (OSError, asyncssh.Error) as error:
             text = plain(error)
             await self._drop(text if text.startswith(self.login.name) else f"{self.login.name}: {text}")
-            raise Unreachable(self.trouble) from error
+            raise Unreachable(self.problem) from error
         self.silent_since = None
         return dict(result)
 
@@ -136,7 +136,7 @@ class RemoteMachine:
                 self._session = await self._begun(self._connection)
             except (OSError, asyncssh.Error) as error:
                 await self._drop(f"{self.login.name}: {plain(error)}")
-                raise Unreachable(self.trouble) from error
+                raise Unreachable(self.problem) from error
             except Unreachable as error:
                 await self._drop(str(error))
                 raise
@@ -163,7 +163,7 @@ class RemoteMachine:
 
     async def _read(self, session: asyncssh.SSHClientProcess[bytes]) -> None:
         """Deliver answers until the session ends."""
-        buffer, trouble = b"", "the connection broke"
+        buffer, problem = b"", "the connection broke"
         try:
             while data := await session.stdout.read(1 << 16):
                 buffer += data
@@ -171,19 +171,19 @@ class RemoteMachine:
                 for line in lines:
                     self._deliver(line)
                 if len(buffer) > LONGEST_LINE:
-                    trouble = f"it sent more than {LONGEST_LINE} bytes as one answer"
+                    problem = f"it sent more than {LONGEST_LINE} bytes as one answer"
                     break
             else:
                 with suppress(asyncssh.Error, OSError, TimeoutError):
                     async with asyncio.timeout(1):
                         said = plain((await session.stderr.read(4096)).decode("utf-8", "replace"))
-                        trouble = f"its agent ended: {said}" if said else trouble
+                        problem = f"its agent ended: {said}" if said else problem
         except (OSError, asyncssh.Error) as error:
-            trouble = plain(error) or trouble
+            problem = plain(error) or problem
         except (ValueError, TypeError, KeyError):
-            trouble = "its agent sent an invalid answer"
+            problem = "its agent sent an invalid answer"
         if self._session is session:
-            await self._drop(f"{self.login.name}: {trouble}")
+            await self._drop(f"{self.login.name}: {problem}")
 
     def _deliver(self, line: bytes) -> None:
         answer = json.loads(line)
@@ -201,17 +201,17 @@ class RemoteMachine:
         else:
             waiting.set_result(answer["result"])
 
-    async def _drop(self, trouble: str, *, quietly: bool = False) -> None:
+    async def _drop(self, problem: str, *, quietly: bool = False) -> None:
         """Close the connection and fail all requests in flight with the reason."""
         if self.silent_since is None and not quietly:
             self.silent_since = time.monotonic()
             if self._session is not None:
-                log.info("connection lost: %s", trouble)
-        self.trouble = trouble
+                log.info("connection lost: %s", problem)
+        self.problem = problem
         connection, self._connection, self._session = self._connection, None, None
         for waiting in list(self._waiting.values()):
             if not waiting.done():
-                waiting.set_exception(ConnectionError(trouble))
+                waiting.set_exception(ConnectionError(problem))
         if connection is not None:
             connection.abort()
 
@@ -288,7 +288,7 @@ class RemoteMachine:
     async def open_socket(self, path: str) -> tuple[asyncssh.SSHReader[bytes], asyncssh.SSHWriter[bytes]]:
         await self._connected()
         if self._connection is None:
-            raise Unreachable(self.trouble)
+            raise Unreachable(self.problem)
         return await self._connection.open_unix_connection(path, encoding=None)
 
     async def close(self) -> None:

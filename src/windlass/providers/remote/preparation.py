@@ -159,7 +159,7 @@ class Death(NamedTuple):
     """The reason why a machine's program does not run, its exit code and its last output, and the step of the
     preparation that failed."""
 
-    trouble: str
+    why: str
     exit_code: int | None = None
     last_output: str = ""
     failed_phase: str = ""

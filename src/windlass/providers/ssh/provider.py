@@ -63,7 +63,7 @@ class _Seen:
     """The agent's last answer; None: the machine has never answered."""
     resources: Amounts | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    trouble: str = ""
+    problem: str = ""
     is_silent: bool = True
     """Return whether the machine does not answer; False if a login or a host key was refused."""
     poll: asyncio.Task[None] | None = None
@@ -216,7 +216,7 @@ class SSHProvider:
     async def diagnose(self) -> Sequence[str]:
         """Return the reason of each machine that does not answer."""
         await self._poll(())
-        return [seen.trouble for seen in self._machines if seen.trouble]
+        return [seen.problem for seen in self._machines if seen.problem]
 
     async def offerings(self) -> Sequence[Offering]:
         await self._all(self._facts)
@@ -253,26 +253,26 @@ class SSHProvider:
         for seen in self._machines:
             if seen.poll is not None and seen.poll.done():
                 seen.poll.result()
-            elif not seen.trouble:
-                seen.trouble = f"{seen.machine.login.name}: no answer within {PATIENCE:g} s"
+            elif not seen.problem:
+                seen.problem = f"{seen.machine.login.name}: no answer within {PATIENCE:g} s"
         for seen in self._machines:
             if seen.silent_for > self._lost_after:
                 await seen.machine.leave_tunnel()  # so that its streams are closed on this side
 
     async def _all(self, ask: Callable[[_Seen], Awaitable[None]]) -> None:
-        await asyncio.gather(*(self._asked(seen, ask) for seen in self._machines if not seen.trouble))
+        await asyncio.gather(*(self._asked(seen, ask) for seen in self._machines if not seen.problem))
 
     async def _asked(self, seen: _Seen, ask: Callable[[_Seen], Awaitable[None]]) -> None:
-        """Send one request to a machine; store an error in its ``trouble``."""
+        """Send one request to a machine; store an error in its ``problem``."""
         try:
             await ask(seen)
-            seen.trouble = ""
+            seen.problem = ""
         except Unreachable as error:
-            seen.trouble, seen.is_silent = plain(error), error.kind == "silent"
+            seen.problem, seen.is_silent = plain(error), error.kind == "silent"
         except AgentRefused as error:
-            seen.trouble, seen.is_silent = f"{seen.machine.login.name}: {plain(error)}", False
+            seen.problem, seen.is_silent = f"{seen.machine.login.name}: {plain(error)}", False
         except (KeyError, TypeError, ValueError):
-            seen.trouble = f"{seen.machine.login.name}: its agent sent an invalid answer"
+            seen.problem = f"{seen.machine.login.name}: its agent sent an invalid answer"
 
     async def _facts(self, seen: _Seen) -> None:
         if not seen.facts:
@@ -281,7 +281,7 @@ class SSHProvider:
             seen.resources = resources_of(seen.facts)
 
     def _answering(self) -> Sequence[_Seen]:
-        return [seen for seen in self._machines if not seen.trouble and seen.report is not None]
+        return [seen for seen in self._machines if not seen.problem and seen.report is not None]
 
     def _check_epoch(self, epoch: int) -> None:
         highest = max((int(seen.report["epoch"]) for seen in self._answering() if seen.report), default=0)
@@ -307,7 +307,7 @@ class SSHProvider:
         by_number = {int(seen.assignment["host"]): seen for seen in found if seen.assignment}
         assignment = found[0].assignment or {}
         count = max(int(assignment.get("hosts", 1)), max(by_number, default=0) + 1)
-        hosts, phases, troubles = [], [], []
+        hosts, phases, problems = [], [], []
         for number in range(count):
             seen = by_number.get(number)
             name = f"{slice_id}/{number}"
@@ -317,7 +317,7 @@ class SSHProvider:
             hosts.append(self._host(name, seen))
             phases.append(phase_of(seen.report or {}))
             death = death_of(seen.report or {})
-            troubles.append(death.trouble if death is not None else seen.trouble)
+            problems.append(death.why if death is not None else seen.problem)
         ending = slice_id in self._ended or any(bool((seen.assignment or {}).get("ending")) for seen in found)
         whole = len(by_number) == count
         phase = "" if ending else next(filter(None, phases), "")
@@ -329,7 +329,7 @@ class SSHProvider:
             zone="ssh",
             phase=phase,
             phase_since=self._phases.since(slice_id, phase),
-            trouble="; ".join(filter(None, troubles)),
+            trouble="; ".join(filter(None, problems)),
             started_at=min(filter(None, (_time(seen.assignment or {}) for seen in found)), default=None),
         )
 
@@ -363,9 +363,9 @@ class SSHProvider:
         return taken
 
     def _unfit(self, seen: _Seen, order: LaunchOrder) -> str:
-        if seen.trouble:
+        if seen.problem:
             what = "does not answer" if seen.is_silent else "cannot be used"
-            return f"{what}: {seen.trouble.removeprefix(f'{seen.machine.login.name}: ')}"
+            return f"{what}: {seen.problem.removeprefix(f'{seen.machine.login.name}: ')}"
         assignment = seen.assignment
         if assignment is not None:
             if assignment.get("foreign"):
@@ -421,7 +421,7 @@ class SSHProvider:
         try:
             await seen.machine.ask(op, **fields)
         except Unreachable as error:
-            seen.trouble = plain(error)
+            seen.problem = plain(error)
             return False
         except AgentRefused as error:
             if error.kind == "stale":

@@ -68,7 +68,7 @@ class CheckedStep(NamedTuple):
     made: Pass | None
     """None: the pass did not complete."""
     took: float
-    trouble: str
+    failure: str
     leads: bool
     """Whether no newer controller runs: the state of an outdated controller does not count."""
     clock_is_off: bool
@@ -143,8 +143,8 @@ class Checker:
         moves = [(old, new) for old, new in pairs if old is None or old.state is not new.state]
         self.actions += len(moves) + len(gone)
         self._clock_was_off = self._clock_was_off or step.clock_is_off
-        if step.trouble:
-            self._breach("L3", f"the loop raised {step.trouble}")
+        if step.failure:
+            self._breach("L3", f"the loop raised {step.failure}")
         if step.took > PATIENCE:
             self._breach("L3", f"a pass took {step.took:.1f} s of waiting")
         came = list[str]()

@@ -324,7 +324,7 @@ class Simulation:
 
     async def _pass(self, leader: SimulatedLeader) -> None:
         controller, begun, made = leader.controller, self.now(), None
-        before, trouble = controller.controller_state, ""
+        before, failure = controller.controller_state, ""
         try:
             made = await controller.tick()
         except Killed:
@@ -336,7 +336,7 @@ class Simulation:
         except JournalError:
             pass
         except Exception as error:  # noqa: BLE001  # a loop that raises is a breach, and the run goes on to report it
-            trouble = f"{type(error).__name__}: {error}"
+            failure = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
         passed_at = self.now()
         if self.stop_for and controller.actuator.under_way:
@@ -348,7 +348,7 @@ class Simulation:
         self.passes += 1
         if made is not None and made.fold.moves:
             self.last_action = self.now()
-        self._look(leader, before, made, (begun, passed_at), trouble)
+        self._look(leader, before, made, (begun, passed_at), failure)
 
     async def _call(self, actuator: Actuator) -> None:
         """Let calls start and complete."""
@@ -359,7 +359,7 @@ class Simulation:
             await asyncio.sleep(0)
             if not self.fault_set.faults and not actuator.under_way:
                 break
-        if self._leaps and calls == {"terminate"} and not actuator.under_way and not actuator.troubles:
+        if self._leaps and calls == {"terminate"} and not actuator.under_way and not actuator.errors:
             self.woken = woken  # the end of a terminated machine is an event of its own
 
     @property
@@ -372,7 +372,7 @@ class Simulation:
         before: ControllerState,
         made: Pass | None,
         span: tuple[float, float],
-        trouble: str,
+        failure: str,
     ) -> None:
         """Check a pass. ``span``: its start and end time."""
         clock_is_off = leader.offset != 0
@@ -386,7 +386,7 @@ class Simulation:
             after=leader.controller.controller_state,
             made=made,
             took=now - begun,
-            trouble=trouble,
+            failure=failure,
             leads=leader.number == self.newest,
             clock_is_off=clock_is_off,
         )

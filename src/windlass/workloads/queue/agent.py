@@ -45,7 +45,7 @@ NODE: Final = "WINDLASS_QUEUE_NODE"
 """The environment variable with the id and the resources of this node, as JSON."""
 BEAT: Final = 1.0
 """Seconds between two heartbeats; after ten missed ones a node counts as unhealthy."""
-HOST_TROUBLE: Final = frozenset(
+HOST_ERRORS: Final = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EROFS, errno.EIO),
         *(errno.ESTALE, errno.ENOTCONN, errno.ENXIO),
@@ -140,9 +140,9 @@ class Agent:
         self._said = ""
         self._failing_since: float | None = None
         """Since when the queue is unavailable."""
-        self._trouble = ""
+        self._problem = ""
         """Why this host cannot start tasks."""
-        self._trouble_written = ""
+        self._problem_written = ""
         self._probe_at = 0.0
         self._recalled: dict[int, float] = {}
         """Processes of cancelled tasks, and when they are killed."""
@@ -203,7 +203,7 @@ class Agent:
         if self._failing_since is not None:
             self._failing_since, self._said = None, ""
             self._listen()
-        self._status.report(self._trouble) if self._trouble else self._status.clear()
+        self._status.report(self._problem) if self._problem else self._status.clear()
 
     def _queue_fails(self, error: Exception) -> None:
         """Keep tasks and reports; the next heartbeat retries."""
@@ -273,15 +273,15 @@ class Agent:
 
     def _is_able(self) -> bool:
         """Whether this host can start tasks; after a failure it is tested from time to time."""
-        if self._trouble and time.monotonic() >= self._probe_at:
+        if self._problem and time.monotonic() >= self._probe_at:
             self._probe_at = time.monotonic() + PROBE_EVERY
-            self._trouble = self._probe()
-            if not self._trouble:
+            self._problem = self._probe()
+            if not self._problem:
                 _say("this host can start tasks again")
-        if self._trouble != self._trouble_written:
-            self._queue.set_trouble(self._place, self._trouble)
-            self._trouble_written = self._trouble
-        return not self._trouble
+        if self._problem != self._problem_written:
+            self._queue.set_problem(self._place, self._problem)
+            self._problem_written = self._problem
+        return not self._problem
 
     def _probe(self) -> str:
         """Start a process and write a file as a task would; return the error, or nothing."""
@@ -338,7 +338,7 @@ class Agent:
             _say(f"{claim.job}/{claim.task} cannot be started: {error}")
             if _is_the_hosts(error):
                 self._ended[claim.number] = None  # back into the queue, for another host
-                self._trouble = f"this host cannot start tasks: {error}"
+                self._problem = f"this host cannot start tasks: {error}"
                 self._probe_at = time.monotonic() + PROBE_EVERY
             else:
                 self._ended[claim.number] = CANNOT_RUN
@@ -398,7 +398,7 @@ def _signals_that_wake() -> int:
 
 def _is_the_hosts(error: Exception) -> bool:
     """Whether an error at the start of a task is the host's fault, not the task's."""
-    return isinstance(error, subprocess.SubprocessError) or getattr(error, "errno", None) in HOST_TROUBLE
+    return isinstance(error, subprocess.SubprocessError) or getattr(error, "errno", None) in HOST_ERRORS
 
 
 def _say(text: str) -> None:

@@ -29,9 +29,9 @@ class StatusFile:
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._overwrite()
 
-    def report(self, trouble: str) -> None:
+    def report(self, problem: str) -> None:
         """Write a heartbeat and the error."""
-        self._text = trouble
+        self._text = problem
         with suppress(OSError):
             self._overwrite()
 

@@ -75,7 +75,7 @@ class NodeSeen(NamedTuple):
     idle_since: float
     labels: Mapping[str, str]
     heartbeat: float
-    trouble: str
+    problem: str
     jobs: tuple[tuple[str, int], ...] = ()
     """Running tasks by job."""
 
@@ -225,10 +225,10 @@ class Queue(Claims):
                     idle_since,
                     json.loads(labels),
                     heartbeat,
-                    trouble,
+                    problem,
                     tuple(sorted(jobs.get(node, {}).items())),
                 )
-                for node, slice_id, resources, labels, idle_since, heartbeat, trouble in nodes
+                for node, slice_id, resources, labels, idle_since, heartbeat, problem in nodes
             ],
             fences=[(slice_id, epoch, running.get(slice_id, 0)) for slice_id, epoch in fences],
         )
@@ -330,11 +330,11 @@ class Queue(Claims):
             ).fetchall()
         return Commands(bool(evict), frozenset(claim for (claim,) in recalled))
 
-    def set_trouble(self, place: Joined, trouble: str) -> None:
+    def set_problem(self, place: Joined, problem: str) -> None:
         """Set why the node cannot start tasks; empty: it can again. A node with an error claims nothing."""
         with self._changing() as run:
             self._check(run, place)
-            run("UPDATE nodes SET trouble = ? WHERE id = ?", (trouble, place.node))
+            run("UPDATE nodes SET trouble = ? WHERE id = ?", (problem, place.node))
             run("DELETE FROM holds WHERE node = ?", (place.node,))
         self._wake(WATCHERS)
 

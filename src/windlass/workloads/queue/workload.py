@@ -251,12 +251,12 @@ def _node(node: NodeSeen, directory: Path, now: float) -> WorkNode:
     """Return a node for the workload contract. If its heartbeat in the database is old, its status file may have a
     newer one, with the reason why the agent cannot write to the database.
     """
-    alive, trouble = now - node.heartbeat <= SILENT, node.trouble
+    alive, problem = now - node.heartbeat <= SILENT, node.problem
     if now - node.heartbeat > SILENT / 3 and (status := read_status(directory, node.id)) is not None:
         alive = alive or now - status[0] <= SILENT
-        trouble = trouble or status[1]
+        problem = problem or status[1]
     if not alive:
-        trouble = f"gave no sign of life for {round(now - node.heartbeat)} s" + (f": {trouble}" if trouble else "")
+        problem = f"gave no sign of life for {round(now - node.heartbeat)} s" + (f": {problem}" if problem else "")
     return WorkNode(
         id=node.id,
         slice_id=node.slice_id,
@@ -264,8 +264,8 @@ def _node(node: NodeSeen, directory: Path, now: float) -> WorkNode:
         tasks=node.tasks,
         idle_since=None if node.tasks else node.idle_since,
         labels=node.labels,
-        healthy=alive and not node.trouble,
+        healthy=alive and not node.problem,
         present=node.resources,
-        trouble=trouble,
+        trouble=problem,
         jobs=node.jobs,
     )

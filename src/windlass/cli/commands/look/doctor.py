@@ -272,15 +272,15 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
         yield from _unattended(sight)
     observation, limit = sight.observation, seconds(config.settings.policy.observe_timeout)
     for name, many in observation.instances.items():
-        where, trouble = f"provider {name}", observation.troubles.get(f"provider {name}")
-        if many is None or trouble:
-            yield problem(where, trouble or f"gave no answer within {limit}", _source_remedy(config, name, sight))
+        where, text = f"provider {name}", observation.problems.get(f"provider {name}")
+        if many is None or text:
+            yield problem(where, text or f"gave no answer within {limit}", _source_remedy(config, name, sight))
         else:
             yield ok(where, f"lists {plural(len(many), 'machine')} of this cluster")
             yield from _diagnosed_provider(config, name)
             yield from _offered(config, name)
-    if observation.work is None or "workload" in observation.troubles:
-        text = observation.troubles.get("workload", f"gave no answer within {limit}")
+    if observation.work is None or "workload" in observation.problems:
+        text = observation.problems.get("workload", f"gave no answer within {limit}")
         yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
     else:
         tasks = sum(one.count for one in observation.work.demand.values())
@@ -418,7 +418,7 @@ def _slices(controller_state: ControllerState) -> Iterator[Check]:
         text = f"{one.id} cannot be ended: {one.reason.why}"
         remedy = f"Windlass keeps trying, and the machine costs money; end it at {one.provider} by hand"
         yield problem("machine", text, remedy)
-    calls = {name: text for name, text in controller_state.observed.trouble.items() if name.startswith("slice ")}
+    calls = {name: text for name, text in controller_state.observed.problems.items() if name.startswith("slice ")}
     for name, text in sorted(calls.items()):
         yield problem("calls", f"{name}: {text}", f"windlass why {name.removeprefix('slice ')}")
     if not held and not stuck and not calls:

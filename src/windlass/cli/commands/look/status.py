@@ -75,7 +75,7 @@ def page(status: Document, most: int | None) -> Iterator[RenderableType]:
     yield Text(first_sentence(status), style="bold")
     yield _header(status)
     if status["troubles"]:
-        yield section(coloured("Problems", "bold red"), _troubles(status, most))
+        yield section(coloured("Problems", "bold red"), _problems(status, most))
     yield section("Groups", _groups(status))
     if status["slices"]:
         yield section(f"Machines: {len(status['slices'])}", *_slices(status, most))
@@ -149,7 +149,7 @@ def _header(status: Document) -> RenderableType:
     return Lines(*lines)
 
 
-def _troubles(status: Document, most: int | None) -> RenderableType:
+def _problems(status: Document, most: int | None) -> RenderableType:
     table = grid("-", "fold")
     shown = list(status["troubles"].items())
     for name, text in shown[:most]:
@@ -299,9 +299,9 @@ def _next(status: Document) -> list[str]:
     stuck = [one for one in status["demands"] if one["groups"]]
     if stuck:
         found.append(f"windlass why {stuck[0]['id']}")
-    troubled = {name.removeprefix("slice ") for name in status["troubles"]}
+    with_problems = {name.removeprefix("slice ") for name in status["troubles"]}
     usual = IN_FLIGHT | {State.READY}
-    odd = [one for one in slices if State(one["state"]) not in usual or one["id"] in troubled]
+    odd = [one for one in slices if State(one["state"]) not in usual or one["id"] in with_problems]
     if odd or slices:
         found.append(f"windlass why {(odd or slices)[0]['id']}")
     if status["frozen"]:

@@ -204,9 +204,9 @@ def _live(config_file: str) -> tuple[Snapshot, Plan]:
     except JournalError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
-    for name, trouble in sorted(sight.observation.troubles.items()):
+    for name, problem in sorted(sight.observation.problems.items()):
         more = "" if name == "workload" else "; nothing is released while it is unknown"
-        click.echo(f"{name} has a problem: {trouble}{more}", err=True)
+        click.echo(f"{name} has a problem: {problem}{more}", err=True)
     for mistake in sight.observation.mistakes:
         click.echo(f"left out: {mistake}", err=True)
     if sight.observation.work is None:
