@@ -310,11 +310,8 @@ def test_other_settings_decide_otherwise_and_the_first_time_is_reported():
 
     def patient(was: Settings) -> Settings:
         groups = tuple(
-            replace(
-                configured,
-                group=replace(configured.group, scale_down=replace(configured.group.scale_down, idle_timeout=3000)),
-            )  # type: ignore[type-var]
-            for configured in was.groups
+            replace(one, group=replace(one.group, scale_down=replace(one.group.scale_down, idle_timeout=3000)))  # type: ignore[type-var]
+            for one in was.groups
         )
         return replace(was, groups=groups)
 

@@ -70,12 +70,12 @@ def test_the_cost_of_slices_at_work_is_a_sum_for_each_group() -> None:
 
 def test_a_record_with_other_values_is_what_replace_makes_of_it() -> None:
     record = a_record("a")
-    assert record.quiet
+    assert record.steady
     assert record.planned_with.state == State.READY
     other = record.replace(state=State.CORDONED, fence=3)
     assert other == replace(record, state=State.CORDONED, fence=3)
-    assert (other.quiet, other.planned_with.state, other.nodes) == (False, State.CORDONED, record.nodes)
-    assert record.quiet
+    assert (other.steady, other.planned_with.state, other.nodes) == (False, State.CORDONED, record.nodes)
+    assert record.steady
     with pytest.raises(TypeError, match="no fields of SliceRecord: \\['fenec'\\]"):
         record.replace(fenec=3)
 

@@ -116,7 +116,7 @@ def test_the_answer_is_always_within_what_is_wanted(queued, running, slots, node
 
 @given(queued=st.integers(1, 200), busy=st.lists(st.integers(0, 4), max_size=8), booting=st.integers(0, 4))
 def test_for_equal_tasks_the_planner_buys_what_the_rule_asks_for(queued, busy, booting):
-    """So growing needs no steering: the demand is enough."""
+    """So growing needs no override: the demand is enough."""
     group = Group("pool", (("slots", 4000),), 20)
     ready = [
         Slice(f"r-{number}", "pool", State.READY, nodes=(Node(f"r-{number}/0", (("slots", 1000 * used),), used),))

@@ -21,7 +21,7 @@ from windlass.control.reconcile.cycle import ORDERS, Inputs, ReconcileResult, re
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.operator_orders import orders_after
 from windlass.control.reconcile.planner_input import observed_now
-from windlass.control.reconcile.pool_settings import Steer, Steered, unchanged_settings
+from windlass.control.reconcile.pool_settings import EffectiveSettings, OverrideSettings, unchanged_settings
 from windlass.control.reconcile.transitions import Fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.controller_state import SETTINGS, ControllerState
@@ -91,20 +91,21 @@ class Controller:
         clock_name: str = "",
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
-        steer: Steer = unchanged_settings,
+        override_settings: OverrideSettings = unchanged_settings,
         planner: Callable[[Snapshot], Plan] | None = None,
         offload: Offload = inline,
     ) -> None:
         """``now``: the time of day. ``steady``: a monotonic clock that measures the age of the lease and of answers;
         the default is ``now``. ``clock_name``: which clock that is, if it goes on while no controller runs: those
         that name the same clock see whether the time of day was set between them. ``wake`` is called when an
-        observation or a call has come back. ``steer`` overrides settings by what was observed. ``planner``: another
-        planner, to compare it with ours. ``offload``: how calls to the journal are made, which may block."""
+        observation or a call has come back. ``override_settings`` derives the settings of a pass from what was
+        observed. ``planner``: another planner, to compare it with ours. ``offload``: how calls to the journal are made,
+        which may block."""
         self._offload, self._turn = offload, asyncio.Lock()
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady, self._clock_name = now, steady or now, clock_name
         self.leadership, self._wake = leadership or Leadership(), wake
-        self._steer, self._steered = steer, Steered(settings)
+        self._override_settings, self._effective = override_settings, EffectiveSettings(settings)
         self._planner = planner or partial(plan, memo=PlannerMemo())
         self.controller_state = ControllerState()
         self._whole: Settings | None = None
@@ -226,10 +227,10 @@ class Controller:
         applied = self.controller_state.applied_orders.get(ORDERS, 0)
         orders = await self._offload(lambda: orders_after(self.journal, applied))
         before, now = self.controller_state, self.now()
-        self._steered = self._with_workload_groups(
-            self._steer(self.settings, observation.work, before.fleet, now), observation.work
+        self._effective = self._with_workload_groups(
+            self._override_settings(self.settings, observation.work, before.fleet, now), observation.work
         )
-        settings = self._paced(self._steered.settings)
+        settings = self._paced(self._effective.settings)
         refused, observed_at = tuple(self.actuator.refused), (now, self.steady())
         given = Inputs(
             now=now,
@@ -254,23 +255,25 @@ class Controller:
         await self._save()
         return Pass(made.fold, made.snapshot, made.plan, made.entries)
 
-    def _with_workload_groups(self, steered: Steered, work: ValidView | None) -> Steered:
+    def _with_workload_groups(self, effective: EffectiveSettings, work: ValidView | None) -> EffectiveSettings:
         """Return the settings with the groups that the workload defines; while it does not answer, those of the last
         pass.
         """
         if work is not None:
-            whole = with_workload_groups(steered.settings, work.shown.groups)
+            whole = with_workload_groups(effective.settings, work.shown.groups)
         else:
             last = self.controller_state.settings.get(SETTINGS)
             more = [one for one in last.groups if one.from_workload] if last is not None else []
-            whole = replace(steered.settings, groups=(*steered.settings.groups, *more)) if more else steered.settings
-        if whole is steered.settings or not self._has_workload_groups:
-            return steered
+            whole = (
+                replace(effective.settings, groups=(*effective.settings.groups, *more)) if more else effective.settings
+            )
+        if whole is effective.settings or not self._has_workload_groups:
+            return effective
         # Equal settings stay the same object, so that values derived from them are computed once.
         if self._whole is not None and self._whole == whole:
             whole = self._whole
         self._whole = whole
-        return replace(steered, settings=whole)
+        return replace(effective, settings=whole)
 
     def _report(self, made: ReconcileResult, settings: Settings, refused: Sequence[Refused]) -> None:
         """Pass the decision to a workload that shows decisions to its users."""
@@ -384,9 +387,9 @@ class Controller:
     def next_deadline(self) -> float | None:
         """Return when a pass would do something without a new observation, by the clock ``now``."""
         demands = self.controller_state.observed.demand.values()
-        due = next_deadline(self.controller_state.fleet, demands, self._steered.settings, self.now())
+        due = next_deadline(self.controller_state.fleet, demands, self._effective.settings, self.now())
         again = self.actuator.next_try()
-        return min((at for at in (due, again, self._steered.due) if at is not None), default=None)
+        return min((at for at in (due, again, self._effective.due) if at is not None), default=None)
 
 
 def _letters(number: int) -> str:

@@ -208,7 +208,7 @@ def _again(
         if change is None:
             difference = _first_difference(number, one, made.entries)
         else:
-            difference = _other_deeds(number, one, made.entries, before)
+            difference = _other_actions(number, one, made.entries, before)
     if difference is None and change is None and made is not None:
         return replace(made.after, seq=one.records[-1].seq)
     found.differing += difference is not None
@@ -227,18 +227,18 @@ def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) ->
     return None
 
 
-def _other_deeds(
+def _other_actions(
     number: int, one: RecordedPass, again: Sequence[Entry], before: ControllerState
 ) -> ReplayMismatch | None:
     """Return how the actions of a pass differ under other settings. Reasons whose numbers differ are not counted."""
-    was, now = _deeds(one.records, before), _deeds(again, before)
+    was, now = _actions(one.records, before), _actions(again, before)
     if was.keys() == now.keys():
         return None
     left, more = ("; ".join(x[key] for key in x if key not in y) for x, y in ((was, now), (now, was)))
     return ReplayMismatch(number, one.at, one.records[-1].seq, left, more)
 
 
-def _deeds(entries: Iterable[Entry | Record], before: ControllerState) -> dict[tuple[str, str], str]:
+def _actions(entries: Iterable[Entry | Record], before: ControllerState) -> dict[tuple[str, str], str]:
     """Return the changes of state in a pass, each as a sentence."""
     found: dict[tuple[str, str], str] = {}
     for entry in entries:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
-from windlass.control.reconcile.pool_settings import Steer, unchanged_settings
+from windlass.control.reconcile.pool_settings import OverrideSettings, unchanged_settings
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
@@ -59,11 +59,11 @@ class Service:
         on_pass: Callable[[Pass], None] = lambda _: None,
         on_message: Callable[[str], None] = lambda _: None,
         on_lead: Callable[[str], None] | None = None,
-        steer: Steer = unchanged_settings,
+        override_settings: OverrideSettings = unchanged_settings,
         offload: Offload = inline,
     ) -> None:
         """``on_pass`` gets every pass, ``on_message`` every other message for people, ``on_lead`` the message that it
-        leads (default: ``on_message``). ``clock_name``, ``steer`` and ``offload`` as for a controller.
+        leads (default: ``on_message``). ``clock_name``, ``override_settings`` and ``offload`` as for a controller.
         """
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._on_pass, self._on_message, self._on_lead = on_pass, on_message, on_lead or on_message
@@ -81,7 +81,7 @@ class Service:
             clock_name=clock_name,
             leadership=leadership,
             wake=self._wake.set,
-            steer=steer,
+            override_settings=override_settings,
             offload=offload,
         )
         self._offload = offload

@@ -166,13 +166,13 @@ def shaped(
     policy = policy_of(provider, reconcile_tick_interval, unhealthy_timeout)
     if isinstance(provider, Local) and not provider.pretend:
         check_devices(kinds)
-    steered = [one for one in kinds if one.scale_down is None]
+    scaled = [one for one in kinds if one.scale_down is None]
     return PoolShape(
         Settings(
             tuple(GroupSettings(one, PROVIDER, billed_as_listed=from_catalogue) for one in kinds), cluster, policy
         ),
-        {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in steered},
-        {one.name: size.desired if size is not None and groups is None else one.min for one in steered},
+        {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in scaled},
+        {one.name: size.desired if size is not None and groups is None else one.min for one in scaled},
         wanted,
         _bytes(result_limit),
         notice,

@@ -26,7 +26,7 @@ from windlass.journal import Journal
 from windlass.pool.client.submission import Piece, Prepared
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.options import PROVIDER, PoolShape
-from windlass.pool.scaling.policy import PoolSteering
+from windlass.pool.scaling.policy import PoolScaling
 from windlass.pool.scaling.rule import ScalingDecision
 from windlass.pool.scaling.workload import PoolWorkload
 from windlass.pool.scheduler.gangs import TaskGang, rank_environments
@@ -68,7 +68,7 @@ ENDING_PAUSE = 0.5
 log = logging.getLogger(__name__)
 
 
-async def _whatever_happens(step: Awaitable[object]) -> None:
+async def _logging_errors(step: Awaitable[object]) -> None:
     """Run one step of the shutdown; log its error. A full disk or a broken journal must not prevent the steps that end
     nodes.
     """
@@ -101,7 +101,7 @@ class PoolRuntime:
         """``last_output`` returns the last line that a lost slice printed, or nothing. ``store``: for large values."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now, self.store = now, store
-        self.steering = PoolSteering(shape, lambda: self.task_book.engine_problem)
+        self.scaling = PoolScaling(shape, lambda: self.task_book.engine_problem)
         self._on_pass, self._last_output = on_pass, last_output
         self._last_line = ""
         self._failed_setups: dict[tuple[str, str], set[str]] = {}
@@ -130,7 +130,7 @@ class PoolRuntime:
             on_pass=self._watch,
             on_message=on_message,
             on_lead=lambda _: None,  # it always does
-            steer=self.steering,
+            override_settings=self.scaling,
         )
         self._running: asyncio.Task[None] | None = None
         self._outstanding: set[ScheduledTask] = set()
@@ -155,15 +155,15 @@ class PoolRuntime:
         self.task_book.close()
         self.task_book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
         if on_record:
-            await _whatever_happens(self._let_go())
+            await _logging_errors(self._drain_all())
         self.service.stop()
         if self._running is not None:
-            await _whatever_happens(self._running)
-        await _whatever_happens(self.engine.close())
-        await _whatever_happens(self._end_nodes())
-        await _whatever_happens(self.provider.close())
+            await _logging_errors(self._running)
+        await _logging_errors(self.engine.close())
+        await _logging_errors(self._end_nodes())
+        await _logging_errors(self.provider.close())
 
-    async def _let_go(self) -> None:
+    async def _drain_all(self) -> None:
         """Have the controller end every node, and wait until it has observed their end."""
         closed = tuple(replace(one, group=replace(one.group, min=0)) for one in self.shape.settings.groups)
         shape = replace(self.shape, settings=replace(self.shape.settings, groups=closed), limits={}, desired={})
@@ -270,7 +270,7 @@ class PoolRuntime:
     async def reshape(self, shape: PoolShape) -> None:
         """Set other limits."""
         self.shape = shape
-        self.steering.reshape(shape)
+        self.scaling.reshape(shape)
         self.workload.regroup([one.group for one in shape.settings.groups])
         await self.service.reconfigure(shape.settings, {PROVIDER: self.provider}, self.workload)
 
@@ -282,7 +282,7 @@ class PoolRuntime:
 
     @property
     def decisions(self) -> Mapping[str, ScalingDecision]:
-        return self.steering.decisions
+        return self.scaling.decisions
 
     # -- failures -----------------------------------------------------------------------------------------------------
 

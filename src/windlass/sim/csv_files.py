@@ -15,8 +15,8 @@ else:
 
 
 def csv_rows(file: Path, error_type: type[ValueError]) -> csv.DictReader[str]:
-    """Return a reader of the rows of a file (``.csv`` or ``.csv.gz``); an unreadable file raises ``error_type`` with its
-    name.
+    """Return a reader of the rows of a file (``.csv`` or ``.csv.gz``). An unreadable file raises ``error_type``, which
+    names the file.
     """
     try:
         data = file.read_bytes()

@@ -13,12 +13,10 @@ from typing import Any, Final
 
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
-from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import Order, What, give
-from windlass.control.record.journal_tables import IS
 from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
-from windlass.control.report.orders import became, intent, wish
+from windlass.control.report.orders import applied_upto, intent_text, outcome_text, pending_text
 from windlass.journal import Journal
 
 from .remote import Remote
@@ -69,10 +67,10 @@ def ordered(journal: Journal, what: What, subjects: Sequence[str]) -> OrderOutco
     numbers = [give(journal, Order(what, name, by), time.time()) for name in subjects]
     led = leader_of(journal, time.time()).alive
     deadline = time.monotonic() + PATIENCE
-    while (heard := _heard(journal) >= numbers[-1]) is False and led and time.monotonic() < deadline:
+    while (heard := applied_upto(journal) >= numbers[-1]) is False and led and time.monotonic() < deadline:
         time.sleep(0.05)
     state = read_state(journal) if heard else None
-    outcomes = [] if state is None else [became(state, what, name) for name in subjects]
+    outcomes = [] if state is None else [outcome_text(state, what, name) for name in subjects]
     return _outcome(what, subjects, by, outcomes, led)
 
 
@@ -101,17 +99,10 @@ def _outcome(what: What, subjects: Sequence[str], by: str, outcomes: Sequence[st
     if outcomes:
         text = "; ".join(outcomes)
     elif led:
-        text = f"the controller has not answered within {PATIENCE:g} s: {intent(what, subjects)} at its next pass"
+        text = f"the controller has not answered within {PATIENCE:g} s: {intent_text(what, subjects)} at its next pass"
     else:
-        text = wish(what, subjects, led=False)
+        text = pending_text(what, subjects, led=False)
     return OrderOutcome(what, subjects[0], by, bool(outcomes), text)
-
-
-def _heard(journal: Journal) -> int:
-    """Return the number of the last order that the leader has read."""
-    for record in journal.read(subject=ORDERS, kinds=("heard",), newest_first=True, limit=1):
-        return int(record.data[IS])
-    return 0
 
 
 def print_outcome(outcome: OrderOutcome, as_json: bool, *steps: str) -> None:

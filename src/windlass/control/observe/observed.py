@@ -40,7 +40,7 @@ class Observed:
     """Errors by name of a source, or of a slice whose calls fail."""
     unknown: Mapping[str, bool] = field(default_factory=dict)
     """Sources without a valid answer."""
-    seller: Mapping[str, str] = field(default_factory=dict)
+    listed_by: Mapping[str, str] = field(default_factory=dict)
     """The provider that lists an instance, if it is not the provider of its group."""
 
     def view(self) -> WorkloadView:
@@ -111,7 +111,7 @@ def observed_after(
     shows: ValidView | Observed = before if work is None else work
     silent = [name for name, many in instances.items() if many is None]
     unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if work is not None else [WORKLOAD])
-    instance, seller = _listed(before, instances, was, settings)
+    instance, listed_by = _listed(before, instances, was, settings)
     after = Observed(
         demand=shows.demand,
         request=shows.request,
@@ -120,7 +120,7 @@ def observed_after(
         instance=instance,
         problems=_same(before.problems, problems),
         unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
-        seller=_same(before.seller, seller),
+        listed_by=_same(before.listed_by, listed_by),
     )
     after.carry_on(before)
     return after
@@ -136,30 +136,30 @@ def _listed(
 ) -> tuple[Mapping[str, Instance], Mapping[str, str]]:
     """Return every listed instance, silent providers with their last list, and unexpected providers by instance."""
     usual = {name: configured.provider for name, configured in settings.by_name.items()}
-    if len(instances) == 1 and was is settings and not before.seller:
+    if len(instances) == 1 and was is settings and not before.listed_by:
         [(provider, shown)] = instances.items()
         if shown is not None:  # only one provider: unchanged instances are skipped
             news = diff(before.instance, shown).changed
             return shown, {name: provider for name in news if usual.get(shown[name].group) != provider}
     instance: dict[str, Instance] = {}
-    seller: dict[str, str] = {}
+    listed_by: dict[str, str] = {}
     silent = {name for name, many in instances.items() if many is None}
     if silent and was is not None:
         for one in before.instance.values():
-            if (provider := seller_of(before, was, one)) in silent:
+            if (provider := provider_of(before, was, one)) in silent:
                 instance[one.slice_id] = one
                 if usual.get(one.group) != provider:
-                    seller[one.slice_id] = provider
+                    listed_by[one.slice_id] = provider
     for provider, many in instances.items():
         shown = many or {}
         instance.update(shown)
-        if seller:  # if two providers list an instance, the last one counts
-            seller = {name: other for name, other in seller.items() if name not in shown}
-        seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
-    return _same(before.instance, instance), seller
+        if listed_by:  # if two providers list an instance, the last one counts
+            listed_by = {name: other for name, other in listed_by.items() if name not in shown}
+        listed_by.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
+    return _same(before.instance, instance), listed_by
 
 
-def seller_of(observed: Observed, settings: Settings, instance: Instance) -> str:
+def provider_of(observed: Observed, settings: Settings, instance: Instance) -> str:
     """Return the provider that lists an instance."""
     configured = settings.by_name.get(instance.group)
-    return observed.seller.get(instance.slice_id) or (configured.provider if configured is not None else "")
+    return observed.listed_by.get(instance.slice_id) or (configured.provider if configured is not None else "")

@@ -130,25 +130,25 @@ def _is_fine(name: str) -> None:
     """Return the nodes by id; a node that is listed twice counts once."""
 
 
-def _checked_acknowledgements(words: Iterable[object]) -> dict[str, Acknowledgement]:
+def _checked_acknowledgements(given: Iterable[object]) -> dict[str, Acknowledgement]:
     """Return one acknowledgement for each slice: of its newest fence, and of two the one with more running tasks."""
     found: dict[str, Acknowledgement] = {}
-    for word in words:
-        if not isinstance(word, Acknowledgement) or not _is_acknowledgement(word):
-            raise InvalidAnswer(f"its view holds {_shown(word)}, which is no acknowledgement")
-        before = found.get(word.slice_id)
-        if before is None or (before.epoch, before.running) < (word.epoch, word.running):
-            found[word.slice_id] = word
+    for one in given:
+        if not isinstance(one, Acknowledgement) or not _is_acknowledgement(one):
+            raise InvalidAnswer(f"its view holds {_shown(one)}, which is no acknowledgement")
+        before = found.get(one.slice_id)
+        if before is None or (before.epoch, before.running) < (one.epoch, one.running):
+            found[one.slice_id] = one
     return found
 
 
-def _is_acknowledgement(word: Any) -> bool:
+def _is_acknowledgement(one: Any) -> bool:
     return (
-        _is_name(word.slice_id)
-        and _is_count(word.epoch)
-        and _is_count(word.running)
-        and type(word.final) is bool
-        and isinstance(word.refused, str)
+        _is_name(one.slice_id)
+        and _is_count(one.epoch)
+        and _is_count(one.running)
+        and type(one.final) is bool
+        and isinstance(one.refused, str)
     )
 
 

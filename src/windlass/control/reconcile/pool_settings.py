@@ -15,7 +15,7 @@ from windlass.control.state.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class EffectiveSettings:
     """The effective settings."""
 
     settings: Settings
@@ -23,10 +23,10 @@ class Steered:
     """When the settings may change without a new observation."""
 
 
-Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]
+OverrideSettings = Callable[[Settings, ValidView | None, Fleet, float], EffectiveSettings]
 """Takes the configured settings, the workload's view (None: unknown), the fleet before the pass, and the time."""
 
 
-def unchanged_settings(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001
+def unchanged_settings(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> EffectiveSettings:  # noqa: ARG001
     """Return the settings unchanged."""
-    return Steered(settings)
+    return EffectiveSettings(settings)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from windlass.control.observe.observed import PROVIDER, WORKLOAD, Observed, seller_of
+from windlass.control.observe.observed import PROVIDER, WORKLOAD, Observed, provider_of
 from windlass.control.observe.slice_observation import SliceObservation
 from windlass.control.settings import Policy, Settings
 from windlass.control.state.fleet import (
@@ -92,7 +92,7 @@ class _Folding:
                     self._learn(record, following, self.moves[before:])
         for name in sorted(self._without_record(touched)):
             if (instance := self._listed(name)) is not None:
-                self._adopt(instance, seller_of(self.observed, self.settings, instance))
+                self._adopt(instance, provider_of(self.observed, self.settings, instance))
         unknown = [f"{PROVIDER}{name}" for name in sorted(self.silent)]
         unknown += [] if self.workload_known else [WORKLOAD]
         provider_health = {**fleet.provider_health, **self.provider_health} if self.provider_health else None
@@ -135,7 +135,7 @@ class _Folding:
     def _answer_about(self, name: str) -> Instance | None:
         """Return the instance of a slice from a provider that has answered, also one that has ended."""
         found = self.observed.instance.get(name)
-        if found is None or (self.silent and seller_of(self.observed, self.settings, found) in self.silent):
+        if found is None or (self.silent and provider_of(self.observed, self.settings, found) in self.silent):
             return None
         return found
 

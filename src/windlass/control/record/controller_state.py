@@ -96,7 +96,7 @@ TABLES: Final[Mapping[str, tuple[str, Any]]] = {
     "instance": ("observed.instance", Instance),
     "trouble": ("observed.problems", str),
     "unknown": ("observed.unknown", bool),
-    "seller": ("observed.seller", str),
+    "seller": ("observed.listed_by", str),
     "slice": ("fleet.slices", SliceRecord),
     "luck": ("fleet.provider_health", ProviderHealth),
     "gone": ("fleet.gone", Gone),

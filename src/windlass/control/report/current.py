@@ -18,7 +18,7 @@ from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.state_reader import recovered, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import ProviderHealth, SliceRecord
-from windlass.core.explain.kept import at_work
+from windlass.core.explain.kept import busy_reason
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.model.plan import Change, Plan, Waiting
 from windlass.core.model.reasons import Code, plural, seconds
@@ -136,7 +136,7 @@ class Picture:
         if change is not None and verb != "stays":
             return change.reason.code, f"{_DUE[verb]}: {change.reason.why}"
         if record.state == State.READY:
-            reason = at_work(sum(node.tasks for node in record.nodes)) if change is None else change.reason
+            reason = busy_reason(sum(node.tasks for node in record.nodes)) if change is None else change.reason
             held = self._held_by(record)
             return reason.code, f"{reason.why}; stays: {held}" if held else reason.why
         text = record.reason.why

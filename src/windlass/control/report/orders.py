@@ -17,7 +17,7 @@ from windlass.journal import Journal, Record
 SCHEMA: Final = "windlass.order/v1"
 
 
-def heard_upto(journal: Journal) -> int:
+def applied_upto(journal: Journal) -> int:
     """Returns the number up to which the leader has processed orders."""
     for record in journal.read(subject=ORDERS, kinds=("heard",), newest_first=True, limit=1):
         return int(record.data[IS])
@@ -54,19 +54,19 @@ def order_dict(record: Record, heard: int, led: bool, controller_state: Controll
         "by": order.by,
         "comment": record.data.get("comment"),
         "heard": known,
-        "outcome": became(controller_state, order.what, order.subject)
+        "outcome": outcome_text(controller_state, order.what, order.subject)
         if known
-        else wish(order.what, [order.subject], led),
+        else pending_text(order.what, [order.subject], led),
     }
 
 
-def called(subject: str) -> str:
+def shown_subject(subject: str) -> str:
     return "everything" if subject == EVERY_GROUP else subject
 
 
-def intent(what: str, subjects: Sequence[str]) -> str:
+def intent_text(what: str, subjects: Sequence[str]) -> str:
     """Describes what orders will do."""
-    names = ", ".join(map(called, subjects))
+    names = ", ".join(map(shown_subject, subjects))
     return {
         "drain": f"{names} will be drained",
         "undrain": f"the order to drain {names} will be withdrawn",
@@ -75,13 +75,13 @@ def intent(what: str, subjects: Sequence[str]) -> str:
     }[what]
 
 
-def wish(what: str, subjects: Sequence[str], led: bool) -> str:
+def pending_text(what: str, subjects: Sequence[str], led: bool) -> str:
     """Describes orders that no leader has processed yet."""
-    text = intent(what, subjects)
+    text = intent_text(what, subjects)
     return f"{text} at the next pass" if led else f"no controller runs: {text} as soon as one does"
 
 
-def became(controller_state: ControllerState, what: str, subject: str) -> str:
+def outcome_text(controller_state: ControllerState, what: str, subject: str) -> str:
     """Describes the outcome of a processed order from the current state of its subject."""
     settings, frozen = controller_state.settings.get(SETTINGS), controller_state.fleet.frozen
     members = () if settings is None else settings.families.get(subject, ())
@@ -89,14 +89,14 @@ def became(controller_state: ControllerState, what: str, subject: str) -> str:
     match what:
         case "freeze":
             if subject not in frozen:
-                return f"{called(subject)} was frozen, and was resumed by another user"
-            return f"{called(subject)} is frozen by {by}: nothing is launched or released"
+                return f"{shown_subject(subject)} was frozen, and was resumed by another user"
+            return f"{shown_subject(subject)} is frozen by {by}: nothing is launched or released"
         case "resume":
             if by is not None:
-                return f"{called(subject)} was frozen again by another user"
+                return f"{shown_subject(subject)} was frozen again by another user"
             every = frozen.get(EVERY_GROUP)
             more = "" if every is None else f", but everything is frozen by {every}: windlass resume"
-            return f"{called(subject)} is resumed{more}"
+            return f"{shown_subject(subject)} is resumed{more}"
         case _:
             return _of_slice(controller_state, what, subject)
 

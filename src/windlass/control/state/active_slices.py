@@ -53,14 +53,14 @@ class ActiveSlices:
         active, steady = dict(self.active), dict(self.steady)
         for name in (*changed, *over):
             old = before.get(name)
-            if old is not None and old.quiet:
+            if old is not None and old.steady:
                 steady[old.group] = steady[old.group].and_(old, -1)
                 if not steady[old.group].slices:
                     del steady[old.group]
             else:
                 active.pop(name, None)
         for name, new in changed.items():
-            if new.quiet:
+            if new.steady:
                 steady[new.group] = steady.get(new.group, NO_SLICES).and_(new, 1)
             else:
                 active[name] = new

@@ -47,17 +47,17 @@ class Later(Mapping[str, Any]):
 def to_plain(value: Any) -> Any:
     """Return the value as JSON data."""
     kind = type(value)
-    return value if kind in _AS_THEY_ARE else _writer(cast(Hashable, kind))(value)
+    return value if kind in _JSON_TYPES else _writer(cast(Hashable, kind))(value)
 
 
-_AS_THEY_ARE: Final = frozenset({type(None), bool, int, float, str})
+_JSON_TYPES: Final = frozenset({type(None), bool, int, float, str})
 
 
 @cache
 def _writer(kind: Any) -> Callable[[Any], Any]:
     """Return the encoder of one type."""
     if issubclass(kind, bool | int | float):
-        return _as_it_is
+        return _unchanged
     if issubclass(kind, Enum):
         return _value_of
     if issubclass(kind, Fraction):
@@ -67,7 +67,7 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
     if issubclass(kind, frozenset):
         return lambda value: sorted(to_plain(one) for one in value)
     if issubclass(kind, tuple | list):
-        return lambda value: [one if type(one) in _AS_THEY_ARE else to_plain(one) for one in value]
+        return lambda value: [one if type(one) in _JSON_TYPES else to_plain(one) for one in value]
     return _record_writer(kind)
 
 
@@ -80,13 +80,13 @@ def _record_writer(kind: type) -> Callable[[Any], Any]:
     encodes all changes.
     """
     lines = ["def write(value):", "    plain = {}"]
-    known: dict[str, Any] = {"as_they_are": _AS_THEY_ARE, "to_plain": to_plain}
+    known: dict[str, Any] = {"json_types": _JSON_TYPES, "to_plain": to_plain}
     for number, (name, default) in enumerate(_kept(cast(Hashable, kind))):
         known[f"default_{number}"] = default
         lines += [
             f"    one = value.{name}",
             f"    if one is not default_{number} and one != default_{number}:",
-            f"        plain[{name!r}] = one if type(one) in as_they_are else to_plain(one)",
+            f"        plain[{name!r}] = one if type(one) in json_types else to_plain(one)",
         ]
     exec("\n".join([*lines, "    return plain"]), known)
     write: Callable[[Any], Any] = known["write"]
@@ -137,10 +137,10 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return kind
     if is_dataclass(kind):
         return _record(kind)
-    return _as_it_is
+    return _unchanged
 
 
-def _as_it_is(data: Any) -> Any:
+def _unchanged(data: Any) -> Any:
     return data
 
 
@@ -149,14 +149,14 @@ def _optional(kinds: list[Any]) -> Callable[[Any], Any]:
     float.
     """
     plain = all(one in (int, float, str, bool, Any) or get_origin(one) is Literal for one in kinds)
-    read = _as_it_is if plain else _reader(kinds[0])
-    return _as_it_is if read is _as_it_is else lambda data: None if data is None else read(data)
+    read = _unchanged if plain else _reader(kinds[0])
+    return _unchanged if read is _unchanged else lambda data: None if data is None else read(data)
 
 
 def _tuple(inner: tuple[Any, ...]) -> Callable[[Any], Any]:
     if len(inner) == 2 and inner[1] is Ellipsis:
         member = _reader(inner[0])
-        if member is _as_it_is:
+        if member is _unchanged:
             return tuple
         return lambda data: tuple([member(one) for one in data])
     members = [_reader(one) for one in inner]
@@ -166,13 +166,13 @@ def _tuple(inner: tuple[Any, ...]) -> Callable[[Any], Any]:
 def _record(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
     readers = {name: _reader(hints[name]) for name, _ in _kept(kind)}
-    turned = [(name, read) for name, read in readers.items() if read is not _as_it_is]
+    converted = [(name, read) for name, read in readers.items() if read is not _unchanged]
 
     def read(data: Any) -> Any:
         found = dict(data)
-        for name, turn in turned:
+        for name, convert in converted:
             if name in found:
-                found[name] = turn(found[name])
+                found[name] = convert(found[name])
         if not found.keys() <= readers.keys():
             found = {name: one for name, one in found.items() if name in readers}
         return kind(**found)

@@ -25,7 +25,7 @@ class TableDiff(NamedTuple):
 NONE: Final = TableDiff((), ())
 
 
-class _Lately(threading.local):
+class _RecentDiffs(threading.local):
     """Registered changes, per thread: a program may have several pools."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Lately(threading.local):
         """Old table, new table and changed subjects, the newest last; enough entries for one pass."""
 
 
-_LATELY: Final = _Lately()
+_LATELY: Final = _RecentDiffs()
 
 
 def note_change(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:

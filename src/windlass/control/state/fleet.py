@@ -127,7 +127,7 @@ class SliceRecord(FastReplace):
         return self.leaving is not None or self.reason.code not in SAVING
 
     @cached_attribute
-    def quiet(self) -> bool:
+    def steady(self) -> bool:
         """Whether it is busy and healthy and no timer runs: only a new observation can change that."""
         return (
             self.state is State.READY

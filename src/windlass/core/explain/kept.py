@@ -33,7 +33,7 @@ def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
         item = slices[position]
         if item.state in _GOING:
             yield Change(item.id, _GOING[item.state])
-        elif not _is_at_work(release, position):
+        elif not _is_plainly_busy(release, position):
             reason = _reason_to_stay(release, position)
             gang = release.held[position] if reason.code is Code.GANG_HELD else ""
             yield Change(item.id, reason, gang=gang)
@@ -43,18 +43,18 @@ def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
     """Returns the plainly busy slices: most slices of a large cluster."""
     slices = release.draft.slices
     return tuple(
-        Change(item.id, at_work(item.tasks))
+        Change(item.id, busy_reason(item.tasks))
         for position, item in enumerate(slices)
-        if position not in moved and _is_at_work(release, position)
+        if position not in moved and _is_plainly_busy(release, position)
     )
 
 
-def at_work(tasks: int) -> Reason:
+def busy_reason(tasks: int) -> Reason:
     """Returns the reason of a slice that is ready, has work and is in none of the plan's other lists."""
     return Reason(Code.BUSY, f"{plural(tasks, 'task')} running")
 
 
-def _is_at_work(release: Release, position: int) -> bool:
+def _is_plainly_busy(release: Release, position: int) -> bool:
     """Whether a slice is ready and has work that was there before this plan."""
     draft = release.draft
     return draft.busy(position) and draft.slices[position].state == State.READY and position not in release.placed

@@ -102,7 +102,7 @@ class Unblocker:
     def __init__(self, snapshot: Snapshot, waiting: tuple[Waiting, ...], what_if: WhatIf) -> None:
         self.snapshot, self.waiting = snapshot, waiting
         self._what_if = what_if
-        self._as_it_is = what_if(snapshot) if waiting else None
+        self._unedited = what_if(snapshot) if waiting else None
         size = len(snapshot.slices) + len(snapshot.demands) + len(snapshot.groups)
         self._left = max(8, min(MOST_REPLANS, WORK // (size + 1)))
         self._reserve = self._left // 2
@@ -157,9 +157,9 @@ class Unblocker:
         for edit in edits:
             snapshot = edit.apply(snapshot)
         outcome = self._places(demand, snapshot)
-        if outcome is None or self._as_it_is is None:
+        if outcome is None or self._unedited is None:
             return None
-        before = self._as_it_is
+        before = self._unedited
         return Unblock(
             " and ".join(edit.change for edit in edits),
             tuple((self._path(edit), edit.value) for edit in edits),

@@ -83,7 +83,7 @@ def release_by_utilization(release: Release) -> None:
     for group, kind in enumerate(release.draft.groups):
         rule = kind.scale_down.utilization if kind.scale_down else None
         if rule is not None and not kind.frozen:
-            _steer(release, group, rule)
+            _approach_target(release, group, rule)
             continue
         for position in _marked(release, group):
             if position in release.placed:
@@ -112,7 +112,7 @@ def _marked(release: Release, group: int) -> list[int]:
     return [p for p in marked if p not in draft.layout.final]
 
 
-def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
+def _approach_target(release: Release, group: int, rule: UtilizationTarget) -> None:
     draft, kind = release.draft, release.draft.groups[group]
     ready, marked = release.ready(group), _marked(release, group)
     in_use = _in_use(release, ready, rule.resource)

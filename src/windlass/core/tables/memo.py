@@ -20,15 +20,15 @@ class Memo(Generic[T]):
         self._size = size
         self._known: tuple[T, ...] = ()
 
-    def __call__(self, following: Callable[[T], T | None], made: Callable[[], T]) -> T:
+    def __call__(self, update: Callable[[T], T | None], build: Callable[[], T]) -> T:
         """Tries to update each known result in turn; builds a new one if none can be updated."""
         known = self._known
         for before in known:
-            after = following(before)
+            after = update(before)
             if after is not None:
                 if after is not known[0]:
                     self._known = (after, *[one for one in known if one is not before])
                 return after
-        new = made()
+        new = build()
         self._known = (new, *known[: self._size - 1])
         return new

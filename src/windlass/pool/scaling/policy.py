@@ -1,4 +1,4 @@
-"""PoolSteering applies the scaling rule of a pool to the settings of its controller. Growth needs no override: waiting
+"""PoolScaling applies the scaling rule of a pool to the settings of its controller. Growth needs no override: waiting
 tasks are demand, and the planner buys nodes for them in the same pass, after it has cancelled drains and counted nodes
 that boot. Shrinking needs one: the planner could release nodes at any time, but the pool's rule decides when, and how
 many must stay. So the release rules of a group apply only while the rule allows it, with its number as the minimum. The
@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from windlass.control.observe.validation import ValidView
-from windlass.control.reconcile.pool_settings import Steered
+from windlass.control.reconcile.pool_settings import EffectiveSettings
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import Fleet
 from windlass.core.capacity.node_room import fits_empty
@@ -25,7 +25,7 @@ from windlass.workloads.protocol import WorkloadView
 from .rule import LITTLE, SPARE, Limits, Memory, Pressure, ScalingDecision, decide
 
 
-class PoolSteering:
+class PoolScaling:
     """Overrides the settings of the groups of one pool, and keeps the memory of its rule."""
 
     def __init__(self, shape: PoolShape, engine_problem: Callable[[], str] = lambda: "") -> None:
@@ -35,35 +35,35 @@ class PoolSteering:
         self.decisions: dict[str, ScalingDecision] = {}
         """The last decision of the rule, by group."""
         self.reshape(shape)
-        self._last: Steered | None = None
+        self._last: EffectiveSettings | None = None
 
     def reshape(self, shape: PoolShape) -> None:
         """Set other limits; the initial size is wanted again."""
         self._limits: Mapping[str, Limits] = shape.limits
         self._floors = dict(shape.desired)
 
-    def __call__(self, settings: Settings, work: ValidView | None, task_book: Fleet, now: float) -> Steered:
+    def __call__(self, settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> EffectiveSettings:
         """Return the settings for one pass. The controller calls it once in each pass."""
         if work is None:
-            return self._last or Steered(settings)
+            return self._last or EffectiveSettings(settings)
         if self._engine_problem():
-            return Steered(_frozen(settings, task_book))
+            return EffectiveSettings(_frozen(settings, fleet))
         view = work.view
-        head = head_of(view, task_book)
+        head = head_of(view, fleet)
         groups = [
-            replace(configured, group=self._steered(configured.group, view, task_book, head, now))
+            replace(configured, group=self._scaled(configured.group, view, fleet, head, now))
             if configured.group.name in self._limits
             else configured
             for configured in settings.groups
         ]
         dues = [one.due for one in self.decisions.values() if one.due is not None]
-        steered = Settings(tuple(groups), settings.cluster, settings.policy)
-        self._last = Steered(settings if steered == settings else steered, min(dues, default=None))
+        scaled = Settings(tuple(groups), settings.cluster, settings.policy)
+        self._last = EffectiveSettings(settings if scaled == settings else scaled, min(dues, default=None))
         return self._last
 
-    def _steered(self, group: Group, view: WorkloadView, task_book: Fleet, head: str | None, now: float) -> Group:
+    def _scaled(self, group: Group, view: WorkloadView, fleet: Fleet, head: str | None, now: float) -> Group:
         limits = self._limits[group.name]
-        pressure = pressure_of(group, view, task_book)
+        pressure = pressure_of(group, view, fleet)
         decision = decide(pressure, self._memories.get(group.name, Memory()), now, limits)
         self._memories[group.name], self.decisions[group.name] = decision.memory, decision
         if decision.action in ("shrink", "idle"):
@@ -97,10 +97,10 @@ def _frozen(settings: Settings, fleet: Fleet) -> Settings:
     return Settings(tuple(groups), settings.cluster, settings.policy)
 
 
-def pressure_of(group: Group, view: WorkloadView, task_book: Fleet) -> Pressure:
+def pressure_of(group: Group, view: WorkloadView, fleet: Fleet) -> Pressure:
     """Return the pressure on one group: waiting tasks that it could run, and the use of its nodes."""
-    slices = {name for name, record in task_book.slices.items() if record.group == group.name}
-    offering = sum(task_book.slices[name].state in OFFERING for name in slices)
+    slices = {name for name, record in fleet.slices.items() if record.group == group.name}
+    offering = sum(fleet.slices[name].state in OFFERING for name in slices)
     running = sum(dict(node.used).get(SLOTS, 0) for node in view.nodes if node.slice_id in slices)
     return Pressure(
         queued=sum(demand.count for demand in view.demands if could_hold(group, demand)),
@@ -118,9 +118,9 @@ def could_hold(group: Group, demand: Demand) -> bool:
     )
 
 
-def head_of(view: WorkloadView, task_book: Fleet) -> str | None:
+def head_of(view: WorkloadView, fleet: Fleet) -> str | None:
     """Return the slice of the oldest node while other nodes exist: it is released last. A pool lists its nodes in the
     order in which they joined.
     """
-    living = [record for record in task_book.slices.values() if record.state not in ENDING]
+    living = [record for record in fleet.slices.values() if record.state not in ENDING]
     return view.nodes[0].slice_id if view.nodes and len(living) > 1 else None

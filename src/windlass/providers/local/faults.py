@@ -34,7 +34,7 @@ class LocalFaults:
         self._met = [0] * len(self._faults)
         self._now = now
 
-    def strike(self, group: str) -> LocalFault | None:
+    def next_fault(self, group: str) -> LocalFault | None:
         """Return the fault for the next launch of a group, if any, and count it."""
         for index, fault in enumerate(self._faults):
             meant = fault.groups is None or group in fault.groups

@@ -123,9 +123,9 @@ class LocalProvider:
             known = await asyncio.to_thread(self._known, home, epoch)
             if not known:
                 record = self._record(order)
-                fault = self._faults.strike(order.group)
+                fault = self._faults.next_fault(order.group)
                 if fault is not None:
-                    record = await _suffer(fault, record)
+                    record = await _apply_fault(fault, record)
                 await asyncio.to_thread(self._buy, home, record, epoch)
             else:
                 await asyncio.to_thread(self._carry_out, home)
@@ -456,7 +456,7 @@ def _kill_marked(home: Path) -> int:
     return killed
 
 
-async def _suffer(fault: LocalFault, record: LocalRecord) -> LocalRecord:
+async def _apply_fault(fault: LocalFault, record: LocalRecord) -> LocalRecord:
     """Apply a fault: a refusal, a call that never returns, or a slower boot."""
     refusal = refusal_of(fault, record.group)
     if refusal is not None:

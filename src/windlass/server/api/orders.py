@@ -10,7 +10,7 @@ from windlass.control.reconcile.operator_orders import order_in
 from windlass.control.record.journal_tables import ORDER
 from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
-from windlass.control.report.orders import frozen_with_orders, heard_upto, order_dict, order_record
+from windlass.control.report.orders import applied_upto, frozen_with_orders, order_dict, order_record
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP
 from windlass.core.model.lifecycle import ENDING
@@ -157,7 +157,7 @@ class Orders:
 
     def _document(self, record: Record) -> dict[str, Any]:
         known = self._known()
-        heard, state = heard_upto(self._feed.journal), known.picture.controller_state
+        heard, state = applied_upto(self._feed.journal), known.picture.controller_state
         if heard > state.applied_orders.get(HEARD, 0):
             # The feed has not read the pass that processed the order yet; only the newer state has the outcome.
             state = read_state(self._feed.journal)

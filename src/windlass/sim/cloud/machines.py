@@ -149,7 +149,7 @@ def made(
     chance, name, group = fault_set.chance, order.slice_id, order.group
 
     def met(what: FaultKind) -> Fault | None:
-        return fault_set.strikes(what, now, name, group=group, zone=zone) if what in fault_set.by_kind else None
+        return fault_set.occurs(what, now, name, group=group, zone=zone) if what in fault_set.by_kind else None
 
     boot = chance.around(kind.boot, kind.spread, "boot", name)
     if kind.boots:

@@ -377,7 +377,7 @@ class SimulatedProvider:
             if name not in self.history:
                 self.history[name] = end
                 where = {"group": machine.order.group, "zone": machine.zone}
-                shown = self._fault_set.strikes("ended-shown", now, name, **where)
+                shown = self._fault_set.occurs("ended-shown", now, name, **where)
                 machine.listed_until = end.at + (shown.seconds if shown else 0)
                 self._uncount(machine)
                 if machine.listed_until > now:
@@ -421,11 +421,11 @@ class SimulatedProvider:
         if kind not in self._fault_set.by_kind:
             return None
         number = self._occasion[kind, name] = self._occasion.get((kind, name), 0) + 1
-        return self._fault_set.strikes(kind, self._now(), name, number, group=group, zone=zone)
+        return self._fault_set.occurs(kind, self._now(), name, number, group=group, zone=zone)
 
     def _page_lost(self, slice_id: str) -> bool:
         cycle, into = divmod(self._now(), PAGE_CYCLE)
-        lost = self._fault_set.strikes("page-lost", self._now(), slice_id, cycle)
+        lost = self._fault_set.occurs("page-lost", self._now(), slice_id, cycle)
         return lost is not None and into < lost.seconds
 
     def _end_twins(self) -> None:

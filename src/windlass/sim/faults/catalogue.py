@@ -137,7 +137,7 @@ class FaultSet:
             kinds[fault.kind] = (*kinds.get(fault.kind, ()), (index, fault))
         return cls(many, chance, {} if struck is None else struck, kinds)
 
-    def strikes(self, kind: FaultKind, now: float, *name: object, group: str = "", zone: str = "") -> Fault | None:
+    def occurs(self, kind: FaultKind, now: float, *name: object, group: str = "", zone: str = "") -> Fault | None:
         """Return the first fault of a kind that applies on this occasion. The name of an occasion must be unique."""
         for index, fault in self.by_kind.get(kind, ()):
             if (
@@ -150,7 +150,7 @@ class FaultSet:
                 return fault
         return None
 
-    def out_of_the_blue(self, start: float, end: float) -> list[tuple[float, Fault]]:
+    def external_faults(self, start: float, end: float) -> list[tuple[float, Fault]]:
         """Return the hourly faults between two times, in order."""
         found = []
         for index, fault in enumerate(self.faults):

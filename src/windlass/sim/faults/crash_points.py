@@ -39,7 +39,7 @@ class Lifeline:
             self._points += 1
             fault_set = self._fault_set()
             if "killed" in fault_set.by_kind:
-                self.dead = fault_set.strikes("killed", self._now(), self._number, self._points) is not None
+                self.dead = fault_set.occurs("killed", self._now(), self._number, self._points) is not None
         if self.dead:
             raise Killed(name)
 
@@ -152,10 +152,10 @@ class CrashingJournal(CrashingCalls):
         self._writes += 1
         fault_set, lost = self._fault_set(), None
         if fault_set.faults:
-            if fault_set.strikes("torn-record", now, epoch, self._writes):
+            if fault_set.occurs("torn-record", now, epoch, self._writes):
                 self._lifeline.dead = True
                 entries = Torn(entries, fault_set.chance.pick(len(entries), "torn-record", epoch, self._writes))
-            lost = fault_set.strikes("journal-lost", now, epoch, self._writes)
+            lost = fault_set.occurs("journal-lost", now, epoch, self._writes)
         if lost and fault_set.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
             raise JournalUnavailable("the database went away before it was written")
         last: int = self._inner.append(entries, epoch=epoch)

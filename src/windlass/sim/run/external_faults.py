@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def strike(engine: Simulation, fault: Fault) -> None:
+def apply_fault(engine: Simulation, fault: Fault) -> None:
     """Apply one of them now."""
     _STRIKES[fault.kind](engine, fault)
 

@@ -31,7 +31,7 @@ from windlass.sim.random_source import RandomSource
 from windlass.sim.workload.hosts import Joining
 from windlass.sim.workload.workload import SimulatedWorkload
 
-from .external_faults import strike
+from .external_faults import apply_fault
 from .script import Script, shifted_faults, shifted_jobs
 from .virtual_loop import EPOCH, VirtualLoop, virtually
 
@@ -121,7 +121,7 @@ class Simulation:
         assert isinstance(loop, VirtualLoop)
         self._loop, clock = loop, loop.time
         self.now = clock
-        self._loop.set_exception_handler(_quiet_about_the_dead)
+        self._loop.set_exception_handler(_ignore_killed)
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
         faults = shifted_faults(script.faults, EPOCH)
@@ -154,7 +154,7 @@ class Simulation:
             struck=self.struck,
         )
         self.faults_end = EPOCH + script.hours * 3600
-        self.blue = self.fault_set.out_of_the_blue(EPOCH, self.faults_end)
+        self.external_faults = self.fault_set.external_faults(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
         """Scheduled ends of external faults."""
         self.checker = Checker(
@@ -168,7 +168,7 @@ class Simulation:
 
     def _calm(self) -> None:
         self.fault_set = FaultSet.of((), self.fault_set.chance, self.struck)
-        self.blue = []
+        self.external_faults = []
         for cloud in self.clouds.values():
             cloud.calm()
         self.workload.calm()
@@ -189,10 +189,10 @@ class Simulation:
             for due in [one for one in self.later if one[0] <= now]:
                 self.later.remove(due)
                 due[1]()
-        while self.blue and self.blue[0][0] <= now:
-            _, fault = self.blue.pop(0)
+        while self.external_faults and self.external_faults[0][0] <= now:
+            _, fault = self.external_faults.pop(0)
             self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
-            strike(self, fault)
+            apply_fault(self, fault)
 
     def _restock(self, now: float) -> None:
         """Set the stock from the recordings; changes between two steps are skipped."""
@@ -422,8 +422,8 @@ class Simulation:
         now = self.now()
         instants = [self.faults_end if now < self.faults_end else inf]
         instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
-        if self.blue or self.later:
-            instants += [at for at, _ in (*self.blue[:1], *self.later)]
+        if self.external_faults or self.later:
+            instants += [at for at, _ in (*self.external_faults[:1], *self.later)]
         if self.script.recordings:
             instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
         # Without faults every change is an event, so no polling is needed.
@@ -468,8 +468,8 @@ def _looks_at_use(settings: Settings) -> bool:
     return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)
 
 
-def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Cancel the asyncio tasks of a dead controller."""
+def _ignore_killed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle an error of an asyncio task: report it, unless it is the simulated death of its controller."""
     if not isinstance(context.get("exception"), Killed):
         loop.default_exception_handler(context)
 

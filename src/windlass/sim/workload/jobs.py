@@ -66,8 +66,8 @@ def task_seconds(job: Job, fault_set: FaultSet, now: float, occasion: tuple[obje
     """Return the duration of a task. ``occasion``: the node and the number of the run; empty for a gang."""
     length = fault_set.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
     if fault_set.faults:
-        if fault_set.strikes("slow-node", now, *(occasion[:1] or (job.id, now))):
+        if fault_set.occurs("slow-node", now, *(occasion[:1] or (job.id, now))):
             length *= SLOW
-        if never := fault_set.strikes("work-never-ends", now, job.id, now, *occasion):
+        if never := fault_set.occurs("work-never-ends", now, job.id, now, *occasion):
             length += never.seconds
     return length

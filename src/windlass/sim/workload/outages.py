@@ -42,7 +42,7 @@ class Outages:
         if not fault_set.faults:
             return
         for kind in KINDS:
-            fault = fault_set.strikes(kind, now, host.id, now, group=host.group)
+            fault = fault_set.occurs(kind, now, host.id, now, group=host.group)
             if fault is not None:
                 begins = now + fault_set.chance.wait(SOON, kind, host.id, now)
                 self._of_node[host.id] = Outage(kind, begins, begins + fault.seconds)
@@ -61,7 +61,7 @@ class Outages:
         for node in nodes:
             if self.on(node.id, now) != "heartbeat-lost":
                 shown.append(node)
-            if fault_set.strikes("joins-twice", now, node.id):
+            if fault_set.occurs("joins-twice", now, node.id):
                 shown.append(node)
         return tuple(shown)
 

@@ -87,7 +87,7 @@ class SimulatedWorkload:
         self._touched: dict[str, bool | None] = {}
         """Nodes that changed since the last observation, each with whether it was busy then; None: it did not exist."""
         self._seen_waiting: tuple[Demand, ...] = ()
-        self._seen_words: tuple[Acknowledgement, ...] = ()
+        self._seen_acknowledgements: tuple[Acknowledgement, ...] = ()
         """Waiting demand and acknowledgements at the last observation."""
         self._stirred: dict[str, None] = {}
         """Jobs with tasks that have started or ended."""
@@ -112,16 +112,18 @@ class SimulatedWorkload:
 
     def _observed(self) -> WorkloadView:
         self._look()
-        return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
+        return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_acknowledgements)
 
     async def _observed_with_faults(self) -> WorkloadView:
         self._look()
         now, number = self._now(), self._observations
-        if self._fault_set.strikes("observe-fails", now, number):
+        if self._fault_set.occurs("observe-fails", now, number):
             raise WorkloadError("the workload cannot be asked just now")
-        if self._fault_set.strikes("observe-hangs", now, number):
+        if self._fault_set.occurs("observe-hangs", now, number):
             await asyncio.Event().wait()
-        view = WorkloadView(self._queue(), self.requests, self._view(), self._acknowledged(self._seen_words, now))
+        view = WorkloadView(
+            self._queue(), self.requests, self._view(), self._acknowledged(self._seen_acknowledgements, now)
+        )
         return distorted(view, self._fault_set, now, number)
 
     def _look(self) -> None:
@@ -129,7 +131,10 @@ class SimulatedWorkload:
         self.step()
         self._observations += 1
         self._touched.clear()
-        self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(self._now(), self.running_on)
+        self._seen_waiting, self._seen_acknowledgements = (
+            self._queue(),
+            self._cordons.acknowledgements(self._now(), self.running_on),
+        )
 
     def _queue(self) -> tuple[Demand, ...]:
         """Return what waits, by id; the same object while nothing changes."""
@@ -137,13 +142,13 @@ class SimulatedWorkload:
             self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
         return self._demands
 
-    def _acknowledged(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
+    def _acknowledged(self, acknowledgements: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
         """Return the acknowledgements as they arrive under faults, some of them twice."""
-        if not words or "ack-doubled" not in self._fault_set.by_kind:
-            return words
+        if not acknowledgements or "ack-doubled" not in self._fault_set.by_kind:
+            return acknowledgements
         doubled = [
-            (word, word) if self._fault_set.strikes("ack-doubled", now, word.slice_id, word.epoch) else (word,)
-            for word in words
+            (one, one) if self._fault_set.occurs("ack-doubled", now, one.slice_id, one.epoch) else (one,)
+            for one in acknowledgements
         ]
         return tuple(chain.from_iterable(doubled))
 
@@ -158,12 +163,12 @@ class SimulatedWorkload:
             return
         self.step()
         now = self._now()
-        late = self._fault_set.strikes("ack-late", now, slice_id, epoch)
-        lost = self._fault_set.strikes("ack-lost", now, slice_id, epoch)
+        late = self._fault_set.occurs("ack-late", now, slice_id, epoch)
+        lost = self._fault_set.occurs("ack-lost", now, slice_id, epoch)
         self._cordons.put(slice_id, Cordon(epoch, inf if lost else now + (late.seconds if late else 0)))
-        if lands := self._fault_set.strikes("work-lands", now, slice_id, epoch):
+        if lands := self._fault_set.occurs("work-lands", now, slice_id, epoch):
             self.land(slice_id, lands.seconds)
-        if self._fault_set.strikes("cordon-hangs", now, slice_id, epoch):
+        if self._fault_set.occurs("cordon-hangs", now, slice_id, epoch):
             await asyncio.Event().wait()
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
@@ -175,7 +180,7 @@ class SimulatedWorkload:
         self.step()
         if evict and self._cordons.holds(slice_id, epoch):
             self._interrupt(self._runs.on_slice(slice_id), "evicted")
-        if self._fault_set.strikes("drain-hangs", self._now(), slice_id, epoch):
+        if self._fault_set.occurs("drain-hangs", self._now(), slice_id, epoch):
             await asyncio.Event().wait()
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
@@ -250,7 +255,9 @@ class SimulatedWorkload:
         for name, had_work in self._touched.items():
             if had_work is not (tasks(name) > 0):
                 return False
-        return all(word in self._seen_words for word in self._cordons.words(self._now(), self.running_on))
+        return all(
+            one in self._seen_acknowledgements for one in self._cordons.acknowledgements(self._now(), self.running_on)
+        )
 
     def calm(self) -> None:
         """Stop all faults; their effects stay."""

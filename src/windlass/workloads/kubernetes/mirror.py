@@ -81,49 +81,67 @@ class ClusterMirror:
         )
         """The labels of each namespace."""
         self.provisioners: Reflector[NodeProvisioner, NodeProvisioner] = Reflector(
-            api, PROVISIONERS, NodeProvisioner, _as_it_is, on_change=notify, on_synced=on_change
+            api, PROVISIONERS, NodeProvisioner, _unchanged, on_change=notify, on_synced=on_change
         )
         self.claims: Reflector[NodeClaim, NodeClaim] = Reflector(
-            api, CLAIMS, NodeClaim, _as_it_is, on_change=notify, on_synced=on_change
+            api, CLAIMS, NodeClaim, _unchanged, on_change=notify, on_synced=on_change
         )
         self.daemons: Reflector[DaemonSet, DaemonSet] = Reflector(
-            api, DAEMON_SETS, DaemonSet, _as_it_is, on_change=notify, on_synced=on_change
+            api, DAEMON_SETS, DaemonSet, _unchanged, on_change=notify, on_synced=on_change
         )
         self.jobs: Reflector[KubeJob, KubeJob] = Reflector(
             api, JOBS, KubeJob, _indexed, on_change=notify, on_synced=on_change, optional=True
         )
         self.pod_groups: list[Reflector[PodGroup, PodGroup]] = [
-            Reflector(api, path, PodGroup, _as_it_is, on_change=notify, on_synced=on_change, optional=True)
+            Reflector(api, path, PodGroup, _unchanged, on_change=notify, on_synced=on_change, optional=True)
             for path in POD_GROUPS
         ]
 
         self.device_version = 0
         """The version of the objects that describe devices: it changes when one of them does."""
-        noted = self._device_changed
+        on_device_change = self._device_changed
         self.slices: Reflector[ResourceSlice, SliceFacts] = Reflector(
-            api, RESOURCE_SLICES, ResourceSlice, slice_facts, on_change=noted, on_synced=on_change, optional=True
+            api,
+            RESOURCE_SLICES,
+            ResourceSlice,
+            slice_facts,
+            on_change=on_device_change,
+            on_synced=on_change,
+            optional=True,
         )
         self.resource_claims: Reflector[ResourceClaim, ResourceClaim] = Reflector(
-            api, RESOURCE_CLAIMS, ResourceClaim, _as_it_is, on_change=noted, on_synced=on_change, optional=True
+            api,
+            RESOURCE_CLAIMS,
+            ResourceClaim,
+            _unchanged,
+            on_change=on_device_change,
+            on_synced=on_change,
+            optional=True,
         )
         self.claim_templates: Reflector[ResourceClaimTemplate, ResourceClaimTemplate] = Reflector(
-            api, CLAIM_TEMPLATES, ResourceClaimTemplate, _as_it_is, on_change=noted, on_synced=on_change, optional=True
+            api,
+            CLAIM_TEMPLATES,
+            ResourceClaimTemplate,
+            _unchanged,
+            on_change=on_device_change,
+            on_synced=on_change,
+            optional=True,
         )
         self.device_classes: Reflector[DeviceClass, DeviceClass] = Reflector(
-            api, DEVICE_CLASSES, DeviceClass, _as_it_is, on_change=noted, on_synced=on_change, optional=True
+            api, DEVICE_CLASSES, DeviceClass, _unchanged, on_change=on_device_change, on_synced=on_change, optional=True
         )
 
         self.pod_templates: Reflector[PodTemplateObject, PodTemplateObject] = Reflector(
-            api, POD_TEMPLATES, PodTemplateObject, _as_it_is, on_change=notify, on_synced=on_change, optional=True
+            api, POD_TEMPLATES, PodTemplateObject, _unchanged, on_change=notify, on_synced=on_change, optional=True
         )
         self.buffers: Reflector[CapacityBuffer, CapacityBuffer] = Reflector(
-            api, CAPACITY_BUFFERS, CapacityBuffer, _as_it_is, on_change=notify, on_synced=on_change, optional=True
+            api, CAPACITY_BUFFERS, CapacityBuffer, _unchanged, on_change=notify, on_synced=on_change, optional=True
         )
         self.room_requests: Reflector[ProvisioningRequest, ProvisioningRequest] = Reflector(
             api,
             PROVISIONING_REQUESTS,
             ProvisioningRequest,
-            _as_it_is,
+            _unchanged,
             on_change=notify,
             on_synced=on_change,
             optional=True,
@@ -256,7 +274,7 @@ def _is_ours(node: MirroredNode | None) -> bool:
     return node is not None and bool(node.provisioner)
 
 
-def _as_it_is(item: Any) -> Any:
+def _unchanged(item: Any) -> Any:
     return item
 
 

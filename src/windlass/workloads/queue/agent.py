@@ -187,7 +187,7 @@ class Agent:
             if not self._dismissed:
                 self._report()
                 self._beat()
-                more = not self._leaving and self._obey()
+                more = not self._leaving and self._follow_commands()
                 self._queue_works()
         except Dismissed as error:
             _say(f"{error}; ending")
@@ -233,7 +233,7 @@ class Agent:
             self._queue.beat(self._place)
             self._next_beat = time.monotonic() + BEAT
 
-    def _obey(self) -> bool:
+    def _follow_commands(self) -> bool:
         """End evicted tasks, or claim and start tasks; return whether anything was claimed."""
         commands = self._queue.commands(self._place)
         if commands.everything:

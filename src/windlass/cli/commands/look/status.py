@@ -190,8 +190,8 @@ def group_rows(status: Document) -> Iterator[Document]:
         if family["name"] not in printed:
             printed.add(family["name"])
             yield family
-        at_work = one["ready"] or one["coming"] or one["leaving"]
-        if at_work or one["frozen_by"] or one["availability"]["state"] in ("backoff", "quota_exceeded"):
+        in_use = one["ready"] or one["coming"] or one["leaving"]
+        if in_use or one["frozen_by"] or one["availability"]["state"] in ("backoff", "quota_exceeded"):
             yield {**one, "name": f"  {one['name']}"}
 
 

@@ -20,7 +20,7 @@ from windlass.cli.connection.send_order import (
 from windlass.config import Config
 from windlass.control.record.controller_state import ControllerState
 from windlass.control.report.current import read_state
-from windlass.control.report.orders import called, frozen_with_orders
+from windlass.control.report.orders import frozen_with_orders, shown_subject
 from windlass.control.state.fleet import EVERY_GROUP
 
 
@@ -59,7 +59,9 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
 
 def _frozen_already(subject: str, frozen: Mapping[str, str]) -> OrderOutcome | None:
     by = frozen.get(subject)
-    return None if by is None else nothing_to_do("freeze", subject, f"{called(subject)} is frozen already, by {by}")
+    return (
+        None if by is None else nothing_to_do("freeze", subject, f"{shown_subject(subject)} is frozen already, by {by}")
+    )
 
 
 def _print(outcome: OrderOutcome, group: str | None, as_json: bool) -> None:

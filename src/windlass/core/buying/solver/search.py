@@ -172,7 +172,7 @@ LOOKAHEAD: Final = 300
 """Largest number of steps of the count of tasks that can still be served; beyond it the count is an upper estimate."""
 
 
-class _Purse:
+class _Budget:
     """What may still be bought."""
 
     __slots__ = ("headroom", "launches", "money", "nodes")
@@ -185,10 +185,10 @@ class _Purse:
         most = min(self.headroom.of(group), self.launches, self.nodes // hosts)
         return max(min(most, self.money // price) if price else most, 0)
 
-    def after(self, hosts: int, price: int, group: int, slices: int) -> _Purse:
+    def after(self, hosts: int, price: int, group: int, slices: int) -> _Budget:
         headroom = self.headroom.copy()
         headroom.take(group, slices)
-        return _Purse(headroom, self.nodes - hosts * slices, self.money - price * slices, self.launches - slices)
+        return _Budget(headroom, self.nodes - hosts * slices, self.money - price * slices, self.launches - slices)
 
 
 def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple[Lot, ...]:
@@ -198,7 +198,7 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
     groups, shapes = np.arange(len(catalogue.groups)), len(catalogue.shapes)
     in_order = np.arange(shapes, 0, -1, dtype=np.float64)
     hosts, price = catalogue.hosts.tolist(), catalogue.price.tolist()
-    budget = _Purse(catalogue.headroom.copy(), market.nodes_left, market.money_left, market.launches_left)
+    budget = _Budget(catalogue.headroom.copy(), market.nodes_left, market.money_left, market.launches_left)
     held = catalogue.alone()
     left = catalogue.counts.copy()
     lots: list[Lot] = []
@@ -241,12 +241,12 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
     return tuple(lots)
 
 
-def _servable(budget: _Purse, wanted: int, alone: dict[int, int], hosts: list[int], price: list[int]) -> int:
+def _servable(budget: _Budget, wanted: int, alone: dict[int, int], hosts: list[int], price: list[int]) -> int:
     """Returns the most tasks of one shape that can still be served: branch and bound over the slices of each group."""
     order = sorted(alone, key=lambda g: (-alone[g] / (price[g] + 1), -alone[g] / hosts[g], g))
     best, steps = 0, 0
 
-    def bound(at: int, budget: _Purse) -> float:
+    def bound(at: int, budget: _Budget) -> float:
         rest = order[at:]
         if not rest:
             return 0.0
@@ -258,7 +258,7 @@ def _servable(budget: _Purse, wanted: int, alone: dict[int, int], hosts: list[in
             limit = min(limit, budget.money * max(alone[g] / price[g] for g in rest))
         return limit * (1 + 1e-9)
 
-    def descend(at: int, budget: _Purse, served: int) -> None:
+    def descend(at: int, budget: _Budget, served: int) -> None:
         nonlocal best, steps
         best = max(best, min(served, wanted))
         steps += 1

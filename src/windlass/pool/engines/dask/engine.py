@@ -130,7 +130,7 @@ class DaskEngine:
         assert process is not None
         assert comm is not None
         self._writer = OrderedWriter(comm)
-        self._do(self._hear_all(comm, messages))
+        self._do(self._read_messages(comm, messages))
         self._do(self._watch_scheduler(process))
 
     async def _watch_scheduler(self, process: asyncio.subprocess.Process) -> None:
@@ -316,7 +316,7 @@ class DaskEngine:
 
     # -- messages of nodes ------------------------------------------------------------------------------------------
 
-    async def _hear_all(self, comm: Comm, messages: list[Any]) -> None:
+    async def _read_messages(self, comm: Comm, messages: list[Any]) -> None:
         with suppress(OSError):  # includes CommClosedError: the end of the scheduler's process is noticed elsewhere
             while True:
                 for message in messages:

@@ -266,7 +266,7 @@ class DaskNode:
             if time.monotonic() > until:
                 for pid in left:
                     _signal(pid, signal.SIGKILL)
-            self._doze()
+            self._wait()
         for process in self._slots.values():
             _signal(process.pid, signal.SIGKILL)  # processes that a call had started, and those that ignored SIGTERM
         self._to_link.close()  # the link sends its remaining messages, and ends
@@ -275,13 +275,13 @@ class DaskNode:
             if time.monotonic() > until:
                 with suppress(OSError):
                     os.kill(self._link, signal.SIGKILL)
-            self._doze()
+            self._wait()
         if self._guard:
             sweep()  # files of the link, if it was killed
             with suppress(OSError):
                 os.kill(self._guard, signal.SIGKILL)
 
-    def _doze(self) -> None:
+    def _wait(self) -> None:
         """Wait until a process has ended, or for a moment."""
         select.select([self._awake], [], [], 0.05)
         with suppress(BlockingIOError):

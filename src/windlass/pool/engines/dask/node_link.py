@@ -112,7 +112,7 @@ class NodeLink:
                 await comm.write({"op": "windlass_node", "reply": False, "address": address, "lives": lives, **hello})
                 while True:
                     for order in await comm.read():
-                        self._obey(comm, order)
+                        self._handle_orders(comm, order)
             self._writer = None
             patience = RECONNECTING
 
@@ -124,7 +124,7 @@ class NodeLink:
             await asyncio.sleep(_PAUSE)
         return None
 
-    def _obey(self, comm: Comm, order: dict[str, Any]) -> None:
+    def _handle_orders(self, comm: Comm, order: dict[str, Any]) -> None:
         match order:
             case {"resume": number}:
                 self._forget(number)

@@ -80,7 +80,7 @@ class RayDriver:
 
     # -- orders of the pool -----------------------------------------------------------------------------------------
 
-    async def obey(self, reader: asyncio.StreamReader) -> None:
+    async def handle_commands(self, reader: asyncio.StreamReader) -> None:
         """Handle orders until the pool closes the connection."""
         with suppress(asyncio.IncompleteReadError):
             while True:
@@ -316,7 +316,7 @@ async def serve(parameters: dict[str, Any]) -> None:
         security = tls_context(Credentials(**parameters["credentials"]), server=True)
         server = await asyncio.start_server(hub.hold_line, parameters["host"], 0, ssl=security)
         writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
-        waits = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(hub.obey(reader))]
+        waits = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(hub.handle_commands(reader))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not over.is_set():
             await hub.close()

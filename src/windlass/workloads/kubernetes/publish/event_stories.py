@@ -29,15 +29,15 @@ class EventStories:
     def send(self, decision: DecisionReport, waiting: WaitingPods) -> None:
         plan = decision.plan
         if plan is not None:
-            self._tell_launches(plan, waiting)
+            self._report_launches(plan, waiting)
             for item in plan.waiting:
-                self._tell_waiting(item, waiting)
+                self._report_waiting(item, waiting)
         for key, why in waiting.not_understood.items():
             namespace, _, name = key.partition("/")
             known = self._mirror.pods.store.get(key)
             about = Subject("Pod", name, namespace, known.uid if known is not None else "")
             self._events.send(about, "NotTriggerScaleUp", f"{Code.UNKNOWN_INPUT}: {why}", only_if_new=True)
-        self._tell_slices(decision)
+        self._report_slices(decision)
         for slice_id, why in decision.refused:
             decided = decision.slices.get(slice_id) or (self._before or {}).get(slice_id)
             if decided is not None:
@@ -45,7 +45,7 @@ class EventStories:
                 self._events.send(about, "ProviderError", f"{decided.reason.code}: {slice_id}: {why}")
         self._before = decision.slices
 
-    def _tell_launches(self, plan: Plan, waiting: WaitingPods) -> None:
+    def _report_launches(self, plan: Plan, waiting: WaitingPods) -> None:
         for launch in plan.launches:
             about = self._provisioner(launch.group)
             text = f"{launch.reason.code}: bought {plural(launch.count, 'machine')}: {launch.reason.why}"
@@ -64,13 +64,13 @@ class EventStories:
             for pod in waiting.pods.get(demand, ())[: min(total, MOST_PODS)]:
                 self._events.send(_pod(pod), "TriggeredScaleUp", f"{Code.DEMAND}: pod triggered scale-up of {groups}")
 
-    def _tell_waiting(self, item: Waiting, waiting: WaitingPods) -> None:
+    def _report_waiting(self, item: Waiting, waiting: WaitingPods) -> None:
         text = _waiting_text(item)
         pods = waiting.pods.get(item.demand, ())
         for pod in pods[-item.count :][:MOST_PODS]:
             self._events.send(_pod(pod), "NotTriggerScaleUp", text, only_if_new=True)
 
-    def _tell_slices(self, decision: DecisionReport) -> None:
+    def _report_slices(self, decision: DecisionReport) -> None:
         before = self._before
         if before is None:
             return
