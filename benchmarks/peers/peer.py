@@ -78,7 +78,7 @@ def seen(snapshot: Snapshot) -> Sight:
     draft = PlanDraft(SnapshotTables(snapshot), DraftOptions())
     draft.open()
     unplaced, awaited = [], set[int]()
-    for level in levels(snapshot.demands, draft.kinds, draft.largest, loose=frozenset({Gang.ANY})):
+    for level in levels(snapshot.demands, draft.kinds, draft.largest, gangs_as_singles=frozenset({Gang.ANY})):
         for shape in level.shapes:
             taken = draft.offers.place(shape.need, shape.selector, shape.count)
             awaited.update(np.unique(draft.offers.position[taken.rows]).tolist())

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from windlass.sim.run.virtual_loop import virtually
+from windlass.sim.run.virtual_loop import run_virtually
 
 T = TypeVar("T")
 
 
 def leap(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine, in virtual time."""
-    return virtually(coroutine, start=0.0)
+    return run_virtually(coroutine, start=0.0)
 
 
 def now() -> float:

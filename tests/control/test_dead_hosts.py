@@ -18,7 +18,7 @@ from windlass.control.report.current import pictured, read_state
 from windlass.control.report.why import Question
 from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.snapshot import amounts
-from windlass.providers.local.files import LocalSlice
+from windlass.providers.local.files import LocalHost
 from windlass.providers.local.provider import LocalProvider
 from windlass.providers.protocol import HostOrder, Instance, LaunchOrder
 from windlass.testing.eventually import eventually
@@ -44,7 +44,7 @@ def test_a_dead_local_host_is_listed_with_its_exit_code_and_its_last_lines(tmp_p
         order = LaunchOrder("s-1", "g", (HostOrder(("sh", "-c", f"echo no such device >&2; {ending}")),), amounts({}))
         await provider.launch(order, 1)
         if way == "killed":
-            life = await eventually(lambda: asyncio.to_thread(LocalSlice.read, tmp_path / "s-1" / "host-0"), running)
+            life = await eventually(lambda: asyncio.to_thread(LocalHost.read, tmp_path / "s-1" / "host-0"), running)
             log = tmp_path / "s-1" / "host-0" / "stderr.log"
             await eventually(lambda: asyncio.to_thread(log.read_text))
             assert life.command is not None
@@ -56,7 +56,7 @@ def test_a_dead_local_host_is_listed_with_its_exit_code_and_its_last_lines(tmp_p
     asyncio.run(story())
 
 
-def running(life: LocalSlice) -> bool:
+def running(life: LocalHost) -> bool:
     return life.running
 
 

@@ -89,10 +89,10 @@ def test_it_notes_what_it_would_launch_for_whom_and_for_how_long(world, tmp_path
     with open_journal(str(tmp_path / "s.db")) as journal:
         report = shadow_report(journal)
         assert report is not None
-        (wish,) = report.wishes
-        assert (wish.would.verb, wish.would.subject, wish.would.count) == ("launch", "gpu", 2)
-        assert (wish.since, wish.until) == (1010, 4610)
-        assert "1 task of a and 1 task of b" in wish.would.reason.why
+        (action,) = report.actions
+        assert (action.would.verb, action.would.subject, action.would.count) == ("launch", "gpu", 2)
+        assert (action.since, action.until) == (1010, 4610)
+        assert "1 task of a and 1 task of b" in action.would.reason.why
         assert report.spent == 0
         assert report.planned == pytest.approx(20.0)  # two slices at 10 $/h for an hour
 
@@ -104,8 +104,8 @@ def test_it_notes_which_idle_slice_it_would_give_back(world, tmp_path):
     with open_journal(str(tmp_path / "s.db")) as journal:
         report = shadow_report(journal)
         assert report is not None
-        (wish,) = report.wishes
-        assert (wish.would.verb, wish.would.subject, str(wish.would.reason.code)) == ("drain", "m-1", "IDLE")
+        (action,) = report.actions
+        assert (action.would.verb, action.would.subject, str(action.would.reason.code)) == ("drain", "m-1", "IDLE")
         assert report.spent > report.planned
         assert recovered(journal).fleet.slices["m-1"].state == "ready"
 

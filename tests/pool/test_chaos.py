@@ -17,7 +17,7 @@ from windlass.pool.scheduler.gangs import TaskGang
 from windlass.pool.scheduler.task_book import TaskBook
 from windlass.pool.scheduler.tasks import Kind, ScheduledTask
 from windlass.pool.transport.serialization import ItemResult, pack_arguments, pack_function, result_of
-from windlass.sim.run.virtual_loop import virtually
+from windlass.sim.run.virtual_loop import run_virtually
 from windlass.testing.fake_engine import FakeEngine
 
 from .worlds import same
@@ -192,4 +192,4 @@ def test_whatever_happens_every_task_ends_once_and_with_its_own_result(seed):
                 assert isinstance(answer, TaskCancelled | NodeLost), answer
         assert not any(node.used() for node in life.task_book.nodes.values()), "room was not given back"
 
-    virtually(whole())
+    run_virtually(whole())

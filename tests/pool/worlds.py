@@ -19,7 +19,7 @@ from windlass.pool.options import PoolShape, shaped
 from windlass.pool.runtime import PoolRuntime
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.providers.protocol import ClusterIdentity, Host, Instance, LaunchOrder, Offering
-from windlass.sim.run.virtual_loop import virtually
+from windlass.sim.run.virtual_loop import run_virtually
 from windlass.testing.fake_engine import FakeEngine
 from windlass.workloads.protocol import Join
 
@@ -206,4 +206,4 @@ def pool(nodes: Any, journey: Callable[[World], Coroutine[Any, Any, None]], **mo
             await world.hub.close()
             world.hub.journal.close()
 
-    virtually(whole(), start=1_000_000.0)
+    run_virtually(whole(), start=1_000_000.0)

@@ -22,7 +22,7 @@ from windlass.sim.faults.catalogue import KINDS, Fault
 from windlass.sim.faults.presets import FAULT_SETS, BadFaultSet, fault_set_from
 from windlass.sim.fuzz.random_script import arbitrary_script
 from windlass.sim.run.simulation import Simulation, simulate
-from windlass.sim.run.virtual_loop import EPOCH, VirtualLoop, virtually
+from windlass.sim.run.virtual_loop import EPOCH, VirtualLoop, run_virtually
 from windlass.sim.workload.jobs import Job
 
 # -- virtual time --------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def test_hours_pass_in_no_time_and_time_limits_fire():
         return asyncio.get_running_loop().time() - begun
 
     begun = time.perf_counter()
-    assert virtually(patient()) == 7200
+    assert run_virtually(patient()) == 7200
     assert time.perf_counter() - begun < 1
 
 
@@ -47,7 +47,7 @@ def test_a_simulation_that_can_never_continue_is_reported():
         await asyncio.Event().wait()
 
     with pytest.raises(RuntimeError, match="nothing can happen any more"):
-        virtually(stuck())
+        run_virtually(stuck())
 
 
 # -- a run ---------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_time_leaps_only_over_instants_without_a_waiter():
         loop.call_soon(lambda: None)
         return [*found, loop.is_at_rest()]
 
-    assert virtually(output()) == [True, True, False, False]
+    assert run_virtually(output()) == [True, True, False, False]
 
 
 def test_slices_of_a_removed_group_take_their_places_of_a_limit_with_every_host_that_was_ordered():

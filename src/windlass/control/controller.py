@@ -135,7 +135,7 @@ class Controller:
         self._observed_at = (self.controller_state.at, began)
         self._marked = False
         self._numbers = count(self.journal.last_seq() + 1)
-        self._stamp = _letters(abs(int(self.now())))
+        self._stamp = _base36(abs(int(self.now())))
         leads, epoch = self.leading.leads, self.leading.epoch
         self._bind()
         self.actuator = Actuator(self.providers, self.workload, epoch, self.cluster, leads, self.now, self._wake)
@@ -392,7 +392,7 @@ class Controller:
         return min((at for at in (due, again, self._effective.due) if at is not None), default=None)
 
 
-def _letters(number: int) -> str:
+def _base36(number: int) -> str:
     """Encode a number in base 36: short, and valid in the names of every provider."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     text = ""

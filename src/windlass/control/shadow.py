@@ -132,7 +132,7 @@ def _alike(before: Mapping[str, ShadowAction], after: dict[str, ShadowAction]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlannedAction:
     """An action that shadow mode would have taken, and for how long it was planned."""
 
     would: ShadowAction
@@ -146,7 +146,7 @@ class ShadowReport:
 
     since: float
     until: float
-    wishes: tuple[Wish, ...]
+    actions: tuple[PlannedAction, ...]
     spent: float
     """Dollars that were spent."""
     planned: float
@@ -156,7 +156,7 @@ class ShadowReport:
 def shadow_report(journal: Journal) -> ShadowReport | None:
     """Read the report from the journal of shadow mode; None: it has observed nothing yet."""
     open_: dict[str, tuple[ShadowAction, float]] = {}
-    wishes: list[Wish] = []
+    actions: list[PlannedAction] = []
     spent = planned = 0.0
     rate, at, first, last = Spending(0, 0), 0.0, None, 0.0
     for record in journal.read():
@@ -164,7 +164,7 @@ def shadow_report(journal: Journal) -> ShadowReport | None:
         if record.kind == "would":
             if record.subject in open_:
                 would, since = open_.pop(record.subject)
-                wishes.append(Wish(would, since, record.at))
+                actions.append(PlannedAction(would, since, record.at))
             if IS in record.data:
                 open_[record.subject] = (from_plain(ShadowAction, record.data[IS]), record.at)
         elif record.kind == "spending" and IS in record.data:
@@ -174,11 +174,11 @@ def shadow_report(journal: Journal) -> ShadowReport | None:
     if first is None:
         return None
     hours = (last - at) / 3600 if at else 0.0
-    wishes += [Wish(would, since, last) for would, since in open_.values()]
+    actions += [PlannedAction(would, since, last) for would, since in open_.values()]
     return ShadowReport(
         first,
         last,
-        tuple(sorted(wishes, key=lambda wish: (wish.since, wish.would.verb, wish.would.subject))),
+        tuple(sorted(actions, key=lambda action: (action.since, action.would.verb, action.would.subject))),
         spent + hours * rate.now / 10**9,
         planned + hours * rate.planned / 10**9,
     )

@@ -38,7 +38,7 @@ _NEAREST = (State.READY, *PROGRESS)
 def stock_of(draft: PlanDraft) -> dict[int, list[int]]:
     """Returns for each group the positions of its whole free slices, the nearest first."""
     stock: dict[int, list[int]] = {}
-    for position in draft.layout.others:
+    for position in draft.snapshot_tables.not_busy:
         item, group = draft.slices[position], draft.group_of(position)
         if group is None or position in draft.released or draft.groups[group].frozen:
             continue  # a frozen slice could not be bought again, so it stays what it is
@@ -67,27 +67,27 @@ def best_draft(
 
     ``search``: small inputs with gangs are also served on cheaper sets of new slices.
     """
-    layout = SnapshotTables(snapshot, memo)
-    best, way = _first_draft(layout, served, DraftOptions(), search=search)
+    snapshot_tables = SnapshotTables(snapshot, memo)
+    best, options = _first_draft(snapshot_tables, served, DraftOptions(), search=search)
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of(position) is not None for position in best.released)
     if not stock or above_limit or _cannot_be_beaten(best):
         return best
-    unbought = _as_if_unbought(layout, stock, served, opened, search=search)
-    for other in (unbought, served(layout, replace(way, flat=True, ahead=()))):
+    unbought = _as_if_unbought(snapshot_tables, stock, served, opened, search=search)
+    for other in (unbought, served(snapshot_tables, replace(options, ignore_tiers=True, ahead=()))):
         if other is not None and _is_whole(other) and _worth(other) < _worth(best) and not _leaves_ready(other):
             best = other
     return best
 
 
 def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
-    """Returns the same plan with the places of queued slices that it would cancel anyway, if less demand waits then."""
+    """Returns the plan without the queued slices that it would cancel anyway, if less demand waits then."""
     if not any(draft.decisions.unserved):
         return draft
     cancelled = _queued_surplus(draft)
     if not cancelled:
         return draft
-    other = served(draft.layout, replace(draft.way, cancelled=cancelled))
+    other = served(draft.snapshot_tables, replace(draft.options, cancelled=cancelled))
     groups = {draft.group_of(position) for position in cancelled}
     if not _is_whole(other) or any(purchase.group in groups for purchase in other.purchases):
         return draft
@@ -97,14 +97,14 @@ def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
 def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
     """Returns queued slices that no demand, minimum or request needs."""
     placed, found = draft.placed(), set[int]()
-    scopes = draft.layout.scopes
+    scopes = draft.snapshot_tables.scopes
     live = [sum(draft.live_count(group) for group in scope.groups) for scope in scopes]
     free = [sum(free_slices(draft, g, placed) for g in scope.groups) if scope.spare else 0 for scope in scopes]
     for group, kind in enumerate(draft.groups):
         if kind.frozen or draft.ledger.new[group]:
             continue
-        mine = draft.layout.scopes_of[group]
-        for position in reversed(draft.layout.of(group, State.QUEUED)):
+        mine = draft.snapshot_tables.scopes_of[group]
+        for position in reversed(draft.snapshot_tables.of(group, State.QUEUED)):
             kept = position in draft.released or position in draft.requested or placed[position]
             if kept or draft.slices[position].id in kind.protected:
                 continue
@@ -116,23 +116,23 @@ def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
 
 
 def _first_draft(
-    layout: SnapshotTables, served: Serve, way: DraftOptions, *, search: bool
+    snapshot_tables: SnapshotTables, served: Serve, options: DraftOptions, *, search: bool
 ) -> tuple[PlanDraft, DraftOptions]:
     """Treats gangs that may go anywhere as single tasks if that serves everything, else follows the strict order; gangs
     that need a node for each member are treated so too, where that costs less."""
     best = None
-    if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
-        loose = served(layout, replace(way, loose=frozenset({Gang.ANY})))
-        best = loose if _is_whole(loose) else None
-    best = best or served(layout, way)
-    spread = [demand for demand in layout.snapshot.demands if demand.gang == Gang.SPREAD]
+    if any(demand.gang == Gang.ANY for demand in snapshot_tables.snapshot.demands):
+        as_singles = served(snapshot_tables, replace(options, gangs_as_singles=frozenset({Gang.ANY})))
+        best = as_singles if _is_whole(as_singles) else None
+    best = best or served(snapshot_tables, options)
+    spread = [demand for demand in snapshot_tables.snapshot.demands if demand.gang == Gang.SPREAD]
     if 0 < len(spread) <= FEW_GANGS and best.strategy == "cheapest" and _buys_for_singles(best):
-        loose = served(layout, replace(way, loose=frozenset({Gang.ANY, Gang.SPREAD})))
-        if _is_whole(loose) and _worth(loose) < _worth(best):
-            best = loose
+        as_singles = served(snapshot_tables, replace(options, gangs_as_singles=frozenset({Gang.ANY, Gang.SPREAD})))
+        if _is_whole(as_singles) and _worth(as_singles) < _worth(best):
+            best = as_singles
     if search and (cheaper := cheaper_set(best, served)) is not None and _worth(cheaper) < _worth(best):
         best = cheaper
-    return best, best.way
+    return best, best.options
 
 
 FEW_GANGS = 8
@@ -154,7 +154,7 @@ def _leaves_ready(draft: PlanDraft) -> bool:
     placed = draft.placed()
     idle = [
         p
-        for p in draft.layout.others
+        for p in draft.snapshot_tables.not_busy
         if draft.slices[p].state == State.READY
         and draft.slices[p].marked_until is None
         and not placed[p]
@@ -187,7 +187,7 @@ def _leaves_ready(draft: PlanDraft) -> bool:
 
 def _is_whole(draft: PlanDraft) -> bool:
     """Whether no gang was split: if gangs were treated as single tasks, that is certain only if nothing waits."""
-    return not draft.way.loose or not any(draft.decisions.unserved)
+    return not draft.options.gangs_as_singles or not any(draft.decisions.unserved)
 
 
 def _worth(draft: PlanDraft) -> tuple[list[int], int, int]:
@@ -209,12 +209,12 @@ def _cannot_be_beaten(draft: PlanDraft) -> bool:
     if any(draft.price[one.group] > price or draft.hosts[one.group] > hosts for one in draft.purchases):
         return False
     tasks = ((shape.need, shape.count) for shape, _ in draft.decisions.served_shapes)
-    fewest = fewest_slices(draft.layout.rows.room.free, draft.totals * draft.hosts[:, None], tasks)
+    fewest = fewest_slices(draft.snapshot_tables.rows.room.free, draft.totals * draft.hosts[:, None], tasks)
     return draft.ledger.bought <= fewest
 
 
 def _as_if_unbought(
-    layout: SnapshotTables,
+    snapshot_tables: SnapshotTables,
     stock: dict[int, list[int]],
     served: Serve,
     opened: Serve,
@@ -222,11 +222,13 @@ def _as_if_unbought(
     search: bool,
 ) -> PlanDraft | None:
     """Serves without the stock, then uses the stock in place of purchases; None if a limit forbids it."""
-    draft = opened(layout, DraftOptions())
+    draft = opened(snapshot_tables, DraftOptions())
     hidden = {position for positions in stock.values() for position in positions}
     rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
-    bare = replace(layout.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
-    other, _ = _first_draft(SnapshotTables(bare, layout.memo), served, DraftOptions(offer_all=True), search=search)
+    bare = replace(snapshot_tables.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
+    other, _ = _first_draft(
+        SnapshotTables(bare, snapshot_tables.memo), served, DraftOptions(offer_every_purchase=True), search=search
+    )
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}

@@ -83,19 +83,19 @@ def levels(
     kinds: Kinds,
     largest: Mapping[str, int],
     *,
-    loose: Collection[Gang] = (),
+    gangs_as_singles: Collection[Gang] = (),
     classes: Collection[str] = (),
 ) -> tuple[Level, ...]:
     """Returns demand by priority, the highest first.
 
-    ``classes``: those that some constraint names. ``loose``: members of gangs of these kinds become single tasks, in
-    front of the others. The caller must check that in the end all of them were served.
+    ``classes``: those that some constraint names. ``gangs_as_singles``: members of gangs of these kinds become
+    single tasks, in front of the others. The caller must check that in the end all of them were served.
     """
     gangs: dict[int, list[Demand]] = {}
     singles: dict[tuple[int, bool, Amounts, Selector, Rules], list[tuple[str, int, int]]] = {}
     for demand in demands:
         gang, priority = demand.gang, demand.priority
-        if gang is not None and gang not in loose:
+        if gang is not None and gang not in gangs_as_singles:
             gangs.setdefault(priority, []).append(demand)
             continue
         for index, bundle in enumerate(demand.bundles):

@@ -33,11 +33,11 @@ from .demand import MEMBER, Shape, on_own_nodes
 class DraftOptions:
     """Options for serving demand; a plan may try several of them and keep the best."""
 
-    loose: frozenset[Gang] = frozenset()
+    gangs_as_singles: frozenset[Gang] = frozenset()
     """Gangs of these kinds are bought for together with single demand; valid only if nothing waits in the end."""
-    flat: bool = False
+    ignore_tiers: bool = False
     """The tightest node is taken before the nearest."""
-    offer_all: bool = False
+    offer_every_purchase: bool = False
     """The room of every bought slice gets rows, also where no later demand could use it."""
     cancelled: frozenset[int] = frozenset()
     """Queued slices that are given up from the start, so that their places are free."""
@@ -147,14 +147,15 @@ class Decisions:
 class PlanDraft:
     """A plan under construction."""
 
-    def __init__(self, layout: SnapshotTables, way: DraftOptions) -> None:
-        self.layout = layout
-        self.snapshot = snapshot = layout.snapshot
-        self.way = way
+    def __init__(self, snapshot_tables: SnapshotTables, options: DraftOptions) -> None:
+        self.snapshot_tables = snapshot_tables
+        self.snapshot = snapshot = snapshot_tables.snapshot
+        self.options = options
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
-        self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
-        self.group_table = group_table = layout.group_table
+        self.groups, self.slices = snapshot_tables.groups, snapshot_tables.slices
+        self.group_of = snapshot_tables.group_of
+        self.group_table = group_table = snapshot_tables.group_table
         self.kinds, self.totals, self.largest = group_table.kinds, group_table.totals, group_table.largest
         self.hosts, self.price, self.rank = group_table.hosts, group_table.price, group_table.rank
 
@@ -175,30 +176,30 @@ class PlanDraft:
         """Starts to count against the limits; from here on the room that is open now is offered."""
         released = ((self.group_of(p), self.slices[p].state) for p in self.released)
         cancelled = Counter(released) if self.released else {}
-        slices_without_group = [self.slices[p] for p in self.layout.slices_without_group]
+        slices_without_group = [self.slices[p] for p in self.snapshot_tables.slices_without_group]
         self.ledger = LimitCounter(
-            self.snapshot.cluster, self.groups, self.layout.counts, cancelled, slices_without_group, self.now
+            self.snapshot.cluster, self.groups, self.snapshot_tables.counts, cancelled, slices_without_group, self.now
         )
         self._closed = sorted({*self.released, *self._not_recallable()})
 
     @property
     def eligibility(self) -> Eligibility:
-        return self.layout.eligibility
+        return self.snapshot_tables.eligibility
 
     @property
     def profiles(self) -> list[int]:
-        return self.layout.profiles
+        return self.snapshot_tables.profiles
 
     @property
     def profile_index(self) -> Ints:
-        return self.layout.profile_index
+        return self.snapshot_tables.profile_index
 
     @cached_attribute
     def offers(self) -> Offers:
         """The offers table, built when it is first used."""
-        offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
+        offers = Offers(self.eligibility, self.snapshot_tables.rows, ignore_tiers=self.options.ignore_tiers)
         if self.classes:
-            offers.classes = class_counts(self.layout, self.classes)
+            offers.classes = class_counts(self.snapshot_tables, self.classes)
         if self._closed:
             offers.open = ~np.isin(offers.position, np.array(self._closed, np.int64))
         return offers
@@ -211,18 +212,18 @@ class PlanDraft:
         spread += [request for request in self.snapshot.requests if request.gang == Gang.SPREAD]
         if spread and (names or (self.strategy == "cheapest" and int(self.hosts.max(initial=1)) > 1)):
             names.add(MEMBER)
-        if Gang.SPREAD in self.way.loose:
+        if Gang.SPREAD in self.options.gangs_as_singles:
             names.update(on_own_nodes(demand).classes[0] for demand in spread)
         return tuple(sorted(names))
 
     def _not_recallable(self) -> Iterable[int]:
         """Returns slices being released that the limits, as they are now, would not allow back."""
-        leaving = self.layout.recallable
+        leaving = self.snapshot_tables.recallable
         if not leaving:
             return
         nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
         live = [self.live_count(group) for group in range(len(self.groups))]
-        scopes, scopes_of = self.layout.scopes, self.layout.scopes_of
+        scopes, scopes_of = self.snapshot_tables.scopes, self.snapshot_tables.scopes_of
         room = [scope.max - sum(live[group] for group in scope.groups) for scope in scopes]
         if nodes is not None:
             nodes -= sum(group.hosts * count for group, count in zip(self.groups, live, strict=True))
@@ -251,17 +252,17 @@ class PlanDraft:
 
     def live(self, group: int) -> Sequence[int]:
         """Returns slices QUEUED..READY of a group that stay, called back ones included."""
-        here = self.layout.with_work(group, *OFFERING)
+        here = self.snapshot_tables.with_work(group, *OFFERING)
         if self.recalled:
             here = sorted((*here, *(p for p in self.recalled if self.group_of(p) == group)))
-        if self.layout.final:
-            here = [p for p in here if p not in self.layout.final]
+        if self.snapshot_tables.final:
+            here = [p for p in here if p not in self.snapshot_tables.final]
         return [p for p in here if p not in self.released] if self.released else here
 
     def live_count(self, group: int) -> int:
         """Returns their number."""
         back = sum(self.group_of(p) == group for p in self.recalled) if self.recalled else 0
-        return self.layout.live[group] + back - self._released_of[group]
+        return self.snapshot_tables.live[group] + back - self._released_of[group]
 
     def buying_order(self, groups: Iterable[int]) -> list[int]:
         """Returns the groups of a family in the order in which slices for its ``min`` and ``spare`` are bought."""
@@ -311,7 +312,8 @@ class PlanDraft:
     def stages(self, selectors: Iterable[Selector]) -> int:
         """Returns how many times to buy: for each alternative of ``any_of``, and once more where groups are
         fallbacks."""
-        return max((len(self._alternatives(one)) for one in selectors if one[3]), default=1) + self.layout.has_fallbacks
+        alternatives = max((len(self._alternatives(one)) for one in selectors if one[3]), default=1)
+        return alternatives + self.snapshot_tables.has_fallbacks
 
     def _alternatives(self, selector: Selector) -> list[int]:
         """Returns the alternatives of ``any_of`` that some group meets, the preferred first."""
@@ -355,7 +357,7 @@ class PlanDraft:
             nodes_left=ledger.nodes_left(),
             money_left=ledger.money_left(),
             launches_left=ledger.under_cluster_rate(gang),
-            family=self.layout.family_index,
+            family=self.snapshot_tables.family_index,
             family_left=np.array(ledger.families_left(), np.int64),
         )
 

@@ -81,23 +81,23 @@ def unblocks_of(snapshot: Snapshot, waiting: Waiting) -> tuple[Unblock, ...]:
     return Unblocker(snapshot, (waiting,), partial(_what_if, memo=PlannerMemo())).all()[waiting.demand]
 
 
-def _opened(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
+def _opened(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft:
     """Returns a draft in which only slices above a limit are decided."""
-    draft = PlanDraft(layout, way)
+    draft = PlanDraft(snapshot_tables, options)
     lower_to_limits(draft)
-    for position in sorted(way.cancelled):
+    for position in sorted(options.cancelled):
         if position not in draft.released:
             draft.release(position, surplus_reason(draft, position))
     draft.open()
     return draft
 
 
-def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
+def _served(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft:
     """Returns a draft with every minimum kept and every demand served or waiting."""
-    draft = _opened(layout, way)
+    draft = _opened(snapshot_tables, options)
     raise_to_min(draft)
     meet_requests(draft)
-    if way.ahead:
+    if options.ahead:
         buy_ahead(draft)
     serve(draft)
     draft.ledger.closed = False
@@ -127,7 +127,7 @@ def _called_back(release: Release) -> dict[int, Reason]:
         Code.REQUEST: "a standing request needs its room",
     }
     found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
-    for position in draft.layout.recallable:
+    for position in draft.snapshot_tables.recallable:
         if position in release.placed and position not in found:
             found[position] = Reason(Code.DEMAND, "demand is placed on it: cheaper than a new slice")
     return found
@@ -163,12 +163,12 @@ def _launches(draft: PlanDraft) -> Iterator[Launch]:
 
 def _hourly_cost(draft: PlanDraft) -> HourlyCost:
     now = planned = 0
-    for (group, state), count in draft.layout.counts.items():
+    for (group, state), count in draft.snapshot_tables.counts.items():
         if group is not None:
             price = draft.groups[group].price or 0
             now += price * count if state in COSTLY else 0
             planned += price * count if state in COSTLY or state == State.QUEUED else 0
-    for position in draft.layout.slices_without_group:
+    for position in draft.snapshot_tables.slices_without_group:
         item = draft.slices[position]
         now += item.price if item.state in COSTLY else 0
         planned += item.price if item.state in COSTLY or item.state == State.QUEUED else 0

@@ -45,7 +45,7 @@ def cheaper_set(draft: PlanDraft, served: Serve) -> PlanDraft | None:
     most = BOUNDLESS if any(draft.decisions.unserved) else _cost(draft)
     for counts in islice(_sets(draft, groups, most), TRIES):
         ahead = tuple((group, count) for group, count in zip(groups, counts, strict=True) if count)
-        other = served(draft.layout, replace(draft.way, loose=frozenset(), ahead=ahead))
+        other = served(draft.snapshot_tables, replace(draft.options, gangs_as_singles=frozenset(), ahead=ahead))
         if not any(other.decisions.unserved) and not other.decisions.waiting_requests and _uses_all(other, len(ahead)):
             _name_owners(other)
             return other
@@ -103,7 +103,7 @@ def _sets(draft: PlanDraft, groups: list[int], most: int) -> Iterator[tuple[int,
             for name, amount in bundle.needs:
                 if name in draft.kinds.column:
                     needed[draft.kinds.column[name]] += amount * bundle.count
-    offers = draft.layout.rows
+    offers = draft.snapshot_tables.rows
     needed -= offers.room.free.sum(axis=0)
     nodes = max((one.count for one in demands if one.gang == Gang.SPREAD), default=0) - len(offers.group)
     heap: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, (0,) * len(groups))]

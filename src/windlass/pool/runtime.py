@@ -242,7 +242,7 @@ class PoolRuntime:
         return self.task_book.cancel(tasks)
 
     def all_tasks(self) -> list[ScheduledTask]:
-        """Cancel every task that has not ended."""
+        """Return every task that has not ended, in the order of submission."""
         return sorted(self._outstanding, key=lambda task: task.number)
 
     @property
@@ -332,7 +332,7 @@ class PoolRuntime:
         return f"{plural(len(failed), 'node')} in a row failed to start, and none is at work: {last}{words}"
 
 
-TOLD = frozenset({"launch", "slice", "trouble"})
+PRINTED = frozenset({"launch", "slice", "trouble"})
 """Kinds of journal entries that are printed. The first steps of a node are not: its launch is. A refused launch is
 printed once, when its slice fails."""
 QUIET_STATES = frozenset({State.REQUESTING, State.BOOTING, State.INITIALIZING, State.TERMINATING})
@@ -343,7 +343,7 @@ def changes_of(done: Pass) -> list[str]:
     return [
         line.text
         for line in lines(done.entries)
-        if line.kind in TOLD
+        if line.kind in PRINTED
         and (line.alarm or line.state not in QUIET_STATES)
         and not (line.kind == "trouble" and line.subjects[0].startswith("slice "))
     ]

@@ -1,6 +1,6 @@
 """The reader reads plain data with a path, and collects every mistake instead of stopping at the first.
 
-A ``Reader`` returns a usable value even for a wrong one, so that reading goes on and the next mistake is found too;
+A ``DataReader`` returns a usable value even for a wrong one, so that reading goes on and the next mistake is found too;
 ``finish`` raises if there was any. Each message is one line: the path, what is wrong, what would be right. A key whose
 value is null is the same as a missing key.
 """

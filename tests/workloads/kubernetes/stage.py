@@ -14,7 +14,7 @@ from windlass.kubernetes_api.api import Api
 from windlass.providers.kwok.provider import KwokProvider
 from windlass.providers.node_claims import NodeClaimProvider
 from windlass.providers.protocol import Provider
-from windlass.sim.run.virtual_loop import virtually
+from windlass.sim.run.virtual_loop import run_virtually
 from windlass.testing.kubernetes.fake_server import FakeApiServer
 from windlass.workloads.kubernetes.publish.publisher import DecisionPublisher
 from windlass.workloads.kubernetes.workload import KubernetesWorkload
@@ -199,7 +199,7 @@ def staged(test: Callable[[Stage], Awaitable[Any]], **kwok: Any) -> None:
         finally:
             await stage.close()
 
-    virtually(main())
+    run_virtually(main())
 
 
 async def with_nodes(stage: Stage, count: int, used: int, **spec: Any) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from windlass.kubernetes_api.api import Api
-from windlass.sim.run.virtual_loop import virtually
+from windlass.sim.run.virtual_loop import run_virtually
 from windlass.testing.kubernetes.fake_server import FakeApiServer
 from windlass.testing.kubernetes.simulated_cluster import FAULTS, ClusterReport, SimulatedCluster, a_day
 from windlass.workloads.kubernetes.workload import KubernetesWorkload
@@ -151,7 +151,7 @@ def test_of_five_hundred_races_between_taint_and_binding_none_certifies_a_node_w
         finally:
             await workload.close()
 
-    virtually(main())
+    run_virtually(main())
     assert broken == []
     assert len(late) > 50, "the race did not happen"
     assert len(kept) < TRIES, "every pod was bound: the taint never came first"

@@ -143,7 +143,7 @@ def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> d
 
 
 def members(found: Sequence[OfferedGroup], base: GroupSettings, market: str) -> list[GroupSettings]:
-    """Return the groups of a family: ``shared`` with the resources, price and market of each offer."""
+    """Return the groups of a family: ``base`` with the resources, price and market of each offer."""
     made = []
     for name, provider, offer, resources, settings in found:
         own = {"machine_type": offer.type, "market": offer.market}

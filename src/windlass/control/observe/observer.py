@@ -141,7 +141,7 @@ class Observation:
 
 
 class _Listing:
-    """Return the list of a provider, with the slices whose end it confirms as ``ended``."""
+    """Observes a provider: its list, and the slices whose end it confirms, as ``ended``."""
 
     def __init__(self, provider: Provider, name: str, missing: Callable[[str], Mapping[str, str]]) -> None:
         self._provider, self._name, self._missing = provider, name, missing

@@ -127,7 +127,7 @@ def _no_node(one: object) -> None:
 
 
 def _is_fine(name: str) -> None:
-    """Return the nodes by id; a node that is listed twice counts once."""
+    """Accept a node that is listed twice: it counts once."""
 
 
 def _checked_acknowledgements(given: Iterable[object]) -> dict[str, Acknowledgement]:

@@ -30,7 +30,7 @@ class FastReplace:
 
 
 class _Parts(NamedTuple):
-    """Return the names of a type's fields, and of its cached attributes."""
+    """The names of a type's fields, and of its cached attributes."""
 
     fields: frozenset[str]
     worked_out: tuple[str, ...]

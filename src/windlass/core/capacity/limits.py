@@ -22,12 +22,12 @@ BOUNDLESS = 2**62
 
 
 def probing(availability: Availability, now: Seconds) -> bool:
-    """The back-off is over: one slice in flight at a time shows whether the provider has capacity again."""
+    """Whether the back-off is over: one slice in flight at a time shows whether the provider has capacity again."""
     return availability.state == "backoff" and (availability.until is None or now >= availability.until)
 
 
 def blocked(availability: Availability, now: Seconds) -> bool:
-    """No launch for now."""
+    """Whether no launch is allowed for now."""
     if availability.state == "available":
         return False
     if availability.until is None:

@@ -58,9 +58,9 @@ class Rows:
 class Offers:
     """The rows, their free room, and the order in which rows that fit are taken."""
 
-    def __init__(self, eligibility: Eligibility, rows: Rows, *, flat: bool = False) -> None:
-        """``rows`` are not changed. ``flat``: slices in flight count as near as ready ones."""
-        self.flat = flat
+    def __init__(self, eligibility: Eligibility, rows: Rows, *, ignore_tiers: bool = False) -> None:
+        """``rows`` are not changed. ``ignore_tiers``: slices in flight count as near as ready ones."""
+        self.ignore_tiers = ignore_tiers
         self.eligibility = eligibility
         self.group, self.position, self.profile = rows.group, rows.position, rows.profile
         self.tier = rows.tier.copy()
@@ -135,7 +135,7 @@ class Offers:
         _, unmet = self.eligibility.answers(selector)
         left = self.room.left_share(need, rows)
         tier = self.tier[rows]
-        if self.flat:
+        if self.ignore_tiers:
             tier = np.where((tier > RECALL_TIER) & (tier < NEW_TIER), READY_TIER, tier)
         unliked = unmet[self.profile[rows]]
         devices = list(self.room.kinds.devices)

@@ -136,8 +136,8 @@ def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[st
 
 def _scope(draft: PlanDraft, purchase: Purchase) -> LimitScope:
     """Returns the group or the family that a slice is bought for."""
-    own, *family = draft.layout.scopes_of[purchase.group]
-    return draft.layout.scopes[family[0] if purchase.owner and family else own]
+    own, *family = draft.snapshot_tables.scopes_of[purchase.group]
+    return draft.snapshot_tables.scopes[family[0] if purchase.owner and family else own]
 
 
 def _tasks_of(demands: Mapping[str, int]) -> str:

@@ -81,7 +81,7 @@ MOST_REPLANS: Final = 400
 """Largest number of what-if plans for one plan, if it is small."""
 WORK: Final = 200_000
 """Largest number of slices and demands that all what-if plans together may handle: a large plan gets fewer of them."""
-MOST_TOLD: Final = 5
+MOST_SUGGESTIONS: Final = 5
 """Largest number of suggestions for one demand."""
 LIFTED: Final = 10**6
 STEPS: Final = 4
@@ -124,7 +124,7 @@ class Unblocker:
                 unblock = self._if_true(demand, (edit,))
                 if unblock is not None:
                     found.setdefault(unblock.change, unblock)
-                if len(found) == MOST_TOLD:
+                if len(found) == MOST_SUGGESTIONS:
                     break
             if not found:
                 found = {unblock.change: unblock for unblock in self._all_resumed(demand, waiting)}

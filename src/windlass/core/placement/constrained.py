@@ -361,7 +361,7 @@ class ConstrainedPlacement:
         for call in joint_purchases(wants, self.items):
             left = [want.count for want in call.wants]
             stages = range(max((len(self._markets.alternatives(want)) for want in call.wants), default=0))
-            for stage in (*stages, *stages) if self.draft.layout.has_fallbacks else stages:
+            for stage in (*stages, *stages) if self.draft.snapshot_tables.has_fallbacks else stages:
                 self._buy_stage(call, left, stage, served)
             for want, rest in zip(call.wants, left, strict=True):
                 if rest:

@@ -135,7 +135,7 @@ def _within(classes: ClassCounts, bounds: Bounds, rows: Ints, counts: Ints) -> b
 
 def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
     """Returns its tasks, the hardest first; equal bundles are merged."""
-    known = draft.layout.tasks
+    known = draft.snapshot_tables.tasks
     if demand not in known:
         known[demand] = gang_tasks(demand, draft.kinds, draft.largest, draft.classes)
     tasks: Tasks = known[demand]
@@ -162,7 +162,7 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
         slices = [candidates[group][0] for group in groups]
         cost = [count * int(draft.price[group]) for count, group in zip(slices, groups, strict=True)]
         keys = list(zip(cost, unmet, slices, rank, strict=True))
-        if draft.way.ahead:  # everything is bought: the best fit leaves the most for other demand
+        if draft.options.ahead:  # everything is bought: the best fit leaves the most for other demand
             scores = _fit(draft, candidates, groups)
             keys = [(*key[:2], *score) for key, score in zip(keys, scores, strict=True)]
     elif draft.strategy == "rank":

@@ -251,7 +251,7 @@ class JointMarkets:
                 liked[item.selector] = alternative(of_groups), misses, misses.tobytes()
             of_groups, misses, as_bytes = liked[item.selector]
             groups = want.groups & (of_groups == alternatives[stage])
-            if draft.layout.has_fallbacks:
+            if draft.snapshot_tables.has_fallbacks:
                 fresh, ledger = draft.group_table.fresh, draft.ledger
                 groups = without_fallbacks(draft.groups, fresh, ledger, [item.need], groups[None, :], self.gang)[0]
             need, each = self._capped_need(call, columns, want)

@@ -28,7 +28,7 @@ from .gangs import place_and_buy, serve_whole
 
 def raise_to_min(draft: PlanDraft) -> None:
     """Calls slices back, then buys, until every group and family has its ``min`` or a limit stops it."""
-    for scope in draft.layout.scopes:
+    for scope in draft.snapshot_tables.scopes:
         if not scope.min:
             continue
         missing = scope.min - sum(draft.live_count(group) + draft.ledger.new[group] for group in scope.groups)
@@ -51,7 +51,7 @@ def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> It
 
 def buy_ahead(draft: PlanDraft) -> None:
     """Buys the slices of a given set, as far as the limits allow, and nothing else from here on."""
-    for group, slices in draft.way.ahead:
+    for group, slices in draft.options.ahead:
         if draft.ledger.headroom(group, gang=True) >= slices:
             draft.offer(draft.buy(group, slices, Code.DEMAND), draft.offers)
     draft.ledger.closed = True
@@ -59,7 +59,7 @@ def buy_ahead(draft: PlanDraft) -> None:
 
 def _recallable(draft: PlanDraft, group: int) -> list[int]:
     """Returns slices of the group that are being released and may come back, by id."""
-    leaving = draft.layout.of(group, *RECALLABLE)
+    leaving = draft.snapshot_tables.of(group, *RECALLABLE)
     if not leaving:
         return []
     is_open = set(draft.offers.position[draft.offers.open].tolist())
@@ -77,7 +77,7 @@ def _recall(draft: PlanDraft, positions: list[int], code: Code) -> None:
 def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
     """Returns slices of the group, purchases included, with no task and no placement."""
     back = [p for p in draft.recalled if draft.group_of(p) == group]
-    here = (p for p in (*draft.layout.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
+    here = (p for p in (*draft.snapshot_tables.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
     free = sum(not placed[p] and p not in draft.released for p in here)
     for purchase in draft.purchases:
         if purchase.group == group:
@@ -88,7 +88,7 @@ def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
 def hold_spares(draft: PlanDraft) -> None:
     """Calls slices back, then buys, until every group and family has its free slices beyond demand or a limit stops
     it."""
-    for scope in draft.layout.scopes:
+    for scope in draft.snapshot_tables.scopes:
         if not scope.spare:
             continue
         placed = draft.placed()
@@ -158,7 +158,7 @@ def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
 
 def _total_room(draft: PlanDraft) -> Offers:
     """Returns every healthy node with its whole room, in the order in which requests take it."""
-    rows, tiers = draft.layout.rows, []
+    rows, tiers = draft.snapshot_tables.rows, []
     for position in rows.position.tolist():
         state = draft.slices[position].state
         if draft.busy(position) and state == State.READY:
@@ -173,7 +173,7 @@ def _total_room(draft: PlanDraft) -> Offers:
     table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
     if draft.classes:
         # Running tasks may be the requested work itself: requests obey their constraints only among each other.
-        table.classes = class_counts(draft.layout, draft.classes).emptied()
+        table.classes = class_counts(draft.snapshot_tables, draft.classes).emptied()
     for purchase in draft.purchases:
         draft.offer(purchase, table)
     return table

@@ -38,10 +38,12 @@ def serve(draft: PlanDraft) -> None:
             draft.decisions.late_gangs.append(demand)
         else:
             valid.append(demand)
-    in_order = levels(valid, draft.kinds, draft.largest, loose=draft.way.loose, classes=draft.classes)
+    in_order = levels(
+        valid, draft.kinds, draft.largest, gangs_as_singles=draft.options.gangs_as_singles, classes=draft.classes
+    )
     for index, level in enumerate(in_order):
         _serve_gangs(draft, level)
-        _serve_singles(draft, level.shapes, offer=draft.way.offer_all or index < len(in_order) - 1)
+        _serve_singles(draft, level.shapes, offer=draft.options.offer_every_purchase or index < len(in_order) - 1)
     _follow(draft)
 
 

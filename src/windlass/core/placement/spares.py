@@ -16,7 +16,7 @@ from windlass.core.plan_draft import PlanDraft
 
 def kept_spares(draft: PlanDraft) -> tuple[Bools, Bools]:
     """Returns the rows of free slices that are kept, as many as their groups hold as spares, and these groups."""
-    holding = [scope for scope in draft.layout.scopes if scope.spare]
+    holding = [scope for scope in draft.snapshot_tables.scopes if scope.spare]
     groups = np.zeros(len(draft.groups), np.bool_)
     for scope in holding:
         groups[list(scope.groups)] = True

@@ -29,7 +29,7 @@ class Release:
         self.live = [self._live(group) for group in range(len(draft.groups))]
         self.free = [0] * len(draft.groups)
         """Counted only where a rule needs it."""
-        self.scopes, self.scopes_of = draft.layout.scopes, draft.layout.scopes_of
+        self.scopes, self.scopes_of = draft.snapshot_tables.scopes, draft.snapshot_tables.scopes_of
         asks = any(_asks_for_free(kind.scale_down) for kind in draft.groups)
         if asks or any(scope.spare for scope in self.scopes):
             self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
@@ -45,9 +45,9 @@ class Release:
     def _live(self, group: int) -> int:
         draft = self.draft
         live = draft.live_count(group)
-        if not draft.layout.recallable:
+        if not draft.snapshot_tables.recallable:
             return live
-        leaving = draft.layout.of(group, *RECALLABLE)
+        leaving = draft.snapshot_tables.of(group, *RECALLABLE)
         return live + sum(p not in draft.recalled and p in self.placed for p in leaving)
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
@@ -126,8 +126,8 @@ class Release:
 
     def ready(self, group: int) -> list[int]:
         draft = self.draft
-        ready = draft.layout.with_work(group, State.READY)
-        return [p for p in ready if p not in draft.released and p not in draft.layout.final]
+        ready = draft.snapshot_tables.with_work(group, State.READY)
+        return [p for p in ready if p not in draft.released and p not in draft.snapshot_tables.final]
 
 
 def _asks_for_free(rules: ScaleDown | None) -> bool:

@@ -92,7 +92,7 @@ def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
     fits = offers.open & (offers.tier == READY_TIER) & (offers.position != position)
     rows = np.flatnonzero(fits & (offers.room.capacity(need) > 0))
     old, taints = _labels(draft, position, node), draft.groups[draft.group_of(position) or 0].taints
-    may, nodes = [], draft.layout.nodes
+    may, nodes = [], draft.snapshot_tables.nodes
     for row in rows.tolist():
         place = int(offers.position[row])
         target = nodes[row] if row < len(nodes) else None

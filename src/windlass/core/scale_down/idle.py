@@ -15,7 +15,7 @@ def release_surplus(release: Release) -> None:
     draft = release.draft
     for group in range(len(draft.groups)):
         for state in (State.QUEUED, State.REQUESTING):
-            for position in reversed(draft.layout.of(group, state)):
+            for position in reversed(draft.snapshot_tables.of(group, state)):
                 if not release.is_pinned(position):
                     release.release(position, surplus_reason(draft, position))
 
@@ -32,7 +32,7 @@ def release_idle(release: Release) -> None:
         timeout = kind.scale_down.idle_timeout if kind.scale_down else None
         if timeout is None:
             continue
-        ready = draft.layout.of(group, State.READY)
+        ready = draft.snapshot_tables.of(group, State.READY)
         idle = [p for p in ready if p not in release.placed and p not in draft.released and not draft.busy(p)]
         too_soon: dict[Seconds, Reason] = {}
         for since, backwards in sorted([(draft.slices[p].idle_since(draft.now), -p) for p in idle]):

@@ -35,13 +35,13 @@ def lower_to_limits(draft: PlanDraft) -> None:
 
 
 def _removed_groups(draft: PlanDraft) -> None:
-    for position in draft.layout.of(None, *OFFERING) if draft.layout.slices_without_group else ():
+    for position in draft.snapshot_tables.of(None, *OFFERING) if draft.snapshot_tables.slices_without_group else ():
         why = f"its group {draft.slices[position].group} is not configured any more"
         draft.release(position, Reason(Code.GROUP_REMOVED, why))
 
 
 def _above_max(draft: PlanDraft) -> None:
-    for scope in draft.layout.scopes:
+    for scope in draft.snapshot_tables.scopes:
         live = sum(draft.live_count(group) for group in scope.groups)
         if live <= scope.max:
             continue
@@ -69,7 +69,7 @@ def _above(
     excess = sum(weight(group) * live[group] for group in groups) - limit
     if excess <= 0:
         return
-    scopes, scopes_of = draft.layout.scopes, draft.layout.scopes_of
+    scopes, scopes_of = draft.snapshot_tables.scopes, draft.snapshot_tables.scopes_of
     above_min = [sum(live[group] for group in scope.groups) - scope.min for scope in scopes]
     everyone = [position for group in groups for position in draft.live(group)]
     for position in sorted(

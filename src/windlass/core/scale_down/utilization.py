@@ -28,7 +28,7 @@ def used_by_slice(draft: PlanDraft, resource: str) -> Ints:
     offers, column = draft.offers, draft.kinds.column[resource]
     result = np.zeros(len(draft.slices) + draft.ledger.bought, np.int64)
     np.add.at(result, offers.position, offers.room.total[:, column] - offers.room.free[:, column])
-    for position in draft.layout.others:
+    for position in draft.snapshot_tables.not_busy:
         for node in draft.slices[position].nodes:
             if not node.healthy:  # it offers nothing, so it has no row in the table, but its work counts
                 result[position] += dict(node.used).get(resource, 0)
@@ -43,7 +43,7 @@ def release_low_utilization(release: Release) -> None:
         resource = counted_resource(dict(kind.resources)) if rule else None
         if rule is None or resource is None or release.wanted[group]:
             continue
-        ready = draft.layout.with_work(group, State.READY)
+        ready = draft.snapshot_tables.with_work(group, State.READY)
         ready = [p for p in ready if p not in draft.released or draft.released[p].code != Code.OVER_MAX]
         if not ready:
             continue
@@ -78,7 +78,7 @@ def release_by_utilization(release: Release) -> None:
 
     In a frozen group only demand removes a mark.
     """
-    for position in sorted(release.draft.layout.final):
+    for position in sorted(release.draft.snapshot_tables.final):
         _drain_final(release, position)
     for group, kind in enumerate(release.draft.groups):
         rule = kind.scale_down.utilization if kind.scale_down else None
@@ -107,9 +107,9 @@ def _drain_final(release: Release, position: int) -> None:
 
 def _marked(release: Release, group: int) -> list[int]:
     draft = release.draft
-    ready = draft.layout.of(group, State.READY)
+    ready = draft.snapshot_tables.of(group, State.READY)
     marked = [p for p in ready if draft.slices[p].marked_until is not None and p not in draft.released]
-    return [p for p in marked if p not in draft.layout.final]
+    return [p for p in marked if p not in draft.snapshot_tables.final]
 
 
 def _approach_target(release: Release, group: int, rule: UtilizationTarget) -> None:

@@ -42,7 +42,7 @@ class NodeTable:
         loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), slices))
         group_of = _working_groups(slice_table, group_table)
         tier_at = np.full(len(loads), READY_TIER, np.int64)
-        for (name, state), places in slice_table.standing.items():
+        for (name, state), places in slice_table.by_group_and_state.items():
             group = group_table.index.get(name)
             if group is None or state in ENDING:
                 for place in places:
@@ -131,7 +131,7 @@ def _working_groups(slice_table: SliceTable, group_table: GroupTable) -> Ints:
         numbers.update(group_table.index)
         return np.fromiter(map(numbers.__getitem__, slice_table.busy_group), np.int64, len(slice_table.slices))
     result = np.full(len(slice_table.slices), group_table.index[busy_count[0]] if busy_count else -1, np.int64)
-    result[slice_table.others] = -1
+    result[slice_table.not_busy] = -1
     return result
 
 

@@ -13,11 +13,12 @@ from windlass.core.model.lifecycle import ENDING, IN_FLIGHT
 from .snapshot_tables import SnapshotTables
 
 
-def class_counts(layout: SnapshotTables, classes: Sequence[str]) -> ClassCounts:
+def class_counts(snapshot_tables: SnapshotTables, classes: Sequence[str]) -> ClassCounts:
     """Counts running tasks by class, on the rows of a table and in every domain."""
     columns = {name: index for index, name in enumerate(classes)}
-    keys, eligibility, rows = sorted(layout.eligibility.domain_keys), layout.eligibility, layout.rows
-    running = list(_running(layout, columns))
+    eligibility, rows = snapshot_tables.eligibility, snapshot_tables.rows
+    keys = sorted(eligibility.domain_keys)
+    running = list(_running(snapshot_tables, columns))
     of_profiles = {key: eligibility.values(key) for key in keys}
     names = {key: {value for value in of_profiles[key] if value is not None} for key in keys}
     for key, value in eligibility.domains_elsewhere:
@@ -30,11 +31,11 @@ def class_counts(layout: SnapshotTables, classes: Sequence[str]) -> ClassCounts:
     number = {key: {value: index for index, value in enumerate(values[key])} for key in keys}
 
     node = np.zeros((len(rows.group), len(columns)), np.int64)
-    for row, one in enumerate(layout.nodes):
+    for row, one in enumerate(snapshot_tables.nodes):
         for name, count in one.classes if one is not None else ():
             if name in columns:
                 node[row, columns[name]] = count
-    slices = np.zeros((len(layout.slices), len(columns)), np.int64)
+    slices = np.zeros((len(snapshot_tables.slices), len(columns)), np.int64)
     label = {key: np.zeros((len(values[key]), len(columns)), np.int64) for key in keys}
     for position, column, count, labels in running:
         slices[position, column] += count
@@ -53,21 +54,24 @@ def class_counts(layout: SnapshotTables, classes: Sequence[str]) -> ClassCounts:
         slice_counts=slices,
         slice_cap=np.full(slices.shape, UNBOUNDED),
         value={key: by_profile[key][rows.profile] for key in keys},
-        group_value={key: by_profile[key][layout.profile_index] for key in keys},
+        group_value={key: by_profile[key][snapshot_tables.profile_index] for key in keys},
         label=label,
         label_cap={key: np.full(table.shape, UNBOUNDED) for key, table in label.items()},
     )
 
 
-def _running(layout: SnapshotTables, columns: Mapping[str, int]) -> Iterator[tuple[int, int, int, dict[str, str]]]:
+def _running(
+    snapshot_tables: SnapshotTables, columns: Mapping[str, int]
+) -> Iterator[tuple[int, int, int, dict[str, str]]]:
     """Yields the running tasks of each class by node: the position of the slice, the column of the class, the number of
     tasks, and the labels of the node."""
-    for position, item in enumerate(layout.slices):
+    for position, item in enumerate(snapshot_tables.slices):
         if item.final or item.state in ENDING or item.state in IN_FLIGHT:
             continue
-        group = layout.group_of(position)
+        group = snapshot_tables.group_of(position)
         for one in item.nodes:
             for name, count in one.classes:
                 if name in columns:
-                    labels = {**(layout.groups[group].node_labels() if group is not None else {}), **one.labels}
+                    of_group = snapshot_tables.groups[group].node_labels() if group is not None else {}
+                    labels = {**of_group, **one.labels}
                     yield position, columns[name], count, labels

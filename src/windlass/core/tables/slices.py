@@ -40,10 +40,10 @@ class SliceTable:
     """For each position the group of the slice if it is READY, busy, healthy and unmarked, else None."""
     busy_count: Mapping[str, int]
     """How many are plainly busy in each group."""
-    others: list[int]
-    """The positions of all others, in order."""
-    standing: Mapping[tuple[str, State], list[int]]
-    """The same by group and state."""
+    not_busy: list[int]
+    """The positions of all slices that are not plainly busy, in order."""
+    by_group_and_state: Mapping[tuple[str, State], list[int]]
+    """The same positions by group and state."""
 
     @classmethod
     def of(cls, given: tuple[Slice, ...]) -> SliceTable:
@@ -52,9 +52,9 @@ class SliceTable:
 
     @classmethod
     def _with(cls, given: tuple[Slice, ...], slices: tuple[Slice, ...], busy_group: list[str | None]) -> SliceTable:
-        others = list(compress(count(), map(is_, busy_group, repeat(None))))
+        not_busy = list(compress(count(), map(is_, busy_group, repeat(None))))
         busy_count = Counter([name for name in busy_group if name is not None])
-        return cls(given, slices, busy_group, busy_count, others, _standing(slices, others))
+        return cls(given, slices, busy_group, busy_count, not_busy, _by_group_and_state(slices, not_busy))
 
     def within(self, groups: Container[str]) -> SliceTable:
         """Returns the same for these groups only: a slice that is busy in another group counts as not plainly busy."""
@@ -68,7 +68,7 @@ class SliceTable:
         if not changed:
             return None if changed is None else self
         slices, busy_group = list(self.slices), self.busy_group.copy()
-        busy_count, others = dict(self.busy_count), self.others.copy()
+        busy_count, not_busy = dict(self.busy_count), self.not_busy.copy()
         for index in changed:
             old, new = self.given[index], given[index]
             place = bisect_left(self.slices, old.id, key=_ID)
@@ -79,14 +79,14 @@ class SliceTable:
             if was == now:
                 continue
             if was is None:
-                del others[bisect_left(others, place)]
+                del not_busy[bisect_left(not_busy, place)]
             else:
                 busy_count[was] -= 1
             if now is None:
-                insort(others, place)
+                insort(not_busy, place)
             else:
                 busy_count[now] = busy_count.get(now, 0) + 1
-        return SliceTable(given, tuple(slices), busy_group, busy_count, others, _standing(slices, others))
+        return SliceTable(given, tuple(slices), busy_group, busy_count, not_busy, _by_group_and_state(slices, not_busy))
 
 
 def few_changes(before: tuple[Slice, ...], after: tuple[Slice, ...]) -> list[int] | None:
@@ -98,9 +98,9 @@ def few_changes(before: tuple[Slice, ...], after: tuple[Slice, ...]) -> list[int
     return None if len(changed) > most else changed
 
 
-def _standing(slices: Sequence[Slice], others: Iterable[int]) -> Mapping[tuple[str, State], list[int]]:
+def _by_group_and_state(slices: Sequence[Slice], not_busy: Iterable[int]) -> Mapping[tuple[str, State], list[int]]:
     found: dict[tuple[str, State], list[int]] = {}
-    for place in others:
+    for place in not_busy:
         item = slices[place]
         found.setdefault((item.group, item.state), []).append(place)
     return found

@@ -51,12 +51,12 @@ class SnapshotTables:
             self.family_index = np.maximum(np.array(families, np.int64) - len(self.groups), -1)
         self._slice_table = slice_table = slice_table_of(snapshot.slices, memo.slices).within(index)
         self.slices = slice_table.slices
-        self.others = slice_table.others
+        self.not_busy = slice_table.not_busy
         """The positions of all slices that are not plainly busy, in order."""
         self.busy_count = [slice_table.busy_count.get(group.name, 0) for group in self.groups]
         """For each group how many of its slices are plainly busy."""
         self.positions: dict[tuple[int | None, State], list[int]] = {}
-        """The positions of the others by group and state; those of no group under None."""
+        """The same positions by group and state; those of no group under None."""
         self.counts: dict[tuple[int | None, State], int] = {
             (group, State.READY): many for group, many in enumerate(self.busy_count) if many
         }
@@ -66,9 +66,9 @@ class SnapshotTables:
         self.recallable: list[int] = []
         self.slices_without_group: list[int] = []
         """The positions of all slices of no group."""
-        self.final = frozenset(place for place in self.others if self.slices[place].final)
+        self.final = frozenset(place for place in self.not_busy if self.slices[place].final)
         """The positions of slices that are about to end."""
-        for (name, state), places in slice_table.standing.items():
+        for (name, state), places in slice_table.by_group_and_state.items():
             group = index.get(name)
             alike = self.positions.get((group, state))
             self.positions[group, state] = sorted((*alike, *places)) if alike else places

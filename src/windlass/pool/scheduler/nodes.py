@@ -1,4 +1,4 @@
-"""PoolNode records the slots of a node, their calls and the free resources; DrainFence cordons the nodes of a slice."""
+"""PoolNode records the slots of a node, their calls and the free resources; Fence cordons the nodes of a slice."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class ScheduledTask:
     doomed: TaskError | None = None
     """The error with which it must end, also if its run succeeds."""
     gang: Any = None
-    """The `gangs.Gang` that it is a member of."""
+    """The `gangs.TaskGang` that it is a member of."""
     rank: int = 0
     """Its rank in its gang, or among the nodes."""
     node: str | None = None

@@ -1,4 +1,4 @@
-"""OutputCapture reads everything that is printed on a slot, also by C code and by programs that a task starts. The
+"""ProcessOutput reads everything that is printed on a slot, also by C code and by programs that a task starts. The
 slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so lines
 are reported as they are printed. Between two items the runner itself reads what is left in the pipes, so that no line
 is reported for the wrong item; that costs one system call.

@@ -78,8 +78,8 @@ class LocalRecord:
 
     @classmethod
     def read(cls, directory: Path) -> LocalRecord:
-        """Return the record in a slice's directory. FileNotFoundError: it is not a slice; ``Garbage``: it cannot be
-        parsed.
+        """Return the record in a slice's directory. ``FileNotFoundError``: it is not a slice. ``CorruptRecord``: it
+        cannot be parsed.
         """
         path = directory / RECORD
         try:
@@ -128,7 +128,7 @@ def _process(value: Any) -> HostProcess | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalSlice:
+class LocalHost:
     """The state of one host's processes."""
 
     supervisor: HostProcess | None = None
@@ -139,7 +139,7 @@ class LocalSlice:
     """Exit code of its command, once the supervisor has seen it end."""
 
     @classmethod
-    def read(cls, directory: Path) -> LocalSlice:
+    def read(cls, directory: Path) -> LocalHost:
         try:
             data = json.loads((directory / PROCESS).read_bytes())
             code = data.get("exit")

@@ -46,7 +46,7 @@ from windlass.providers.protocol import (
 
 from . import supervisor
 from .faults import LocalFault, LocalFaults, refusal_of
-from .files import CorruptRecord, Files, HostRecord, LocalRecord, LocalSlice
+from .files import CorruptRecord, Files, HostRecord, LocalHost, LocalRecord
 from .supervisor import HostProcess, StartTime
 
 log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class LocalProvider:
             raise InvalidRequest(f"{error}; terminate {home.name}, or remove its directory, and retry") from error
         if record.ending:
             return
-        missing = [number for number in range(len(record.hosts)) if not LocalSlice.read(home / f"host-{number}").taken]
+        missing = [number for number in range(len(record.hosts)) if not LocalHost.read(home / f"host-{number}").taken]
         begun: list[subprocess.Popen[bytes]] = []
         try:
             begun.extend(_begin(home, record, number) for number in missing)
@@ -364,7 +364,7 @@ def _is_orphaned(record: LocalRecord) -> bool:
     return record.tie_to is not None and not record.tie_to.alive
 
 
-def _is_abandoned(record: LocalRecord, lives: Sequence[LocalSlice]) -> bool:
+def _is_abandoned(record: LocalRecord, lives: Sequence[LocalHost]) -> bool:
     """Whether it is tied to a process that died before any host was claimed: no supervisor can end it."""
     return _is_orphaned(record) and not any(life.taken for life in lives)
 
@@ -373,13 +373,13 @@ def _is_slice(home: Path) -> bool:
     return (home / supervisor.RECORD).exists()
 
 
-def _lives(home: Path) -> list[LocalSlice]:
+def _lives(home: Path) -> list[LocalHost]:
     hosts = sorted(home.glob("host-*"), key=lambda path: (len(path.name), path.name))
-    return [LocalSlice.read(host) for host in hosts]
+    return [LocalHost.read(host) for host in hosts]
 
 
 def _instance(home: Path, record: LocalRecord) -> Instance:
-    lives = [LocalSlice.read(home / f"host-{number}") for number in range(len(record.hosts))]
+    lives = [LocalHost.read(home / f"host-{number}") for number in range(len(record.hosts))]
     dead = any(not life.running and not life.pending for life in lives)
     pending = any(life.pending for life in lives) and not dead
     return Instance(
@@ -394,7 +394,7 @@ def _instance(home: Path, record: LocalRecord) -> Instance:
     )
 
 
-def _host(directory: Path, name: str, life: LocalSlice) -> Host:
+def _host(directory: Path, name: str, life: LocalHost) -> Host:
     """Return a host for the list; a dead one with its exit code and last output."""
     if life.running or life.pending:
         return Host(name, running=life.running, address="127.0.0.1")

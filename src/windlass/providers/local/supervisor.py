@@ -1,6 +1,6 @@
 """The supervisor starts the command of one host of a local slice, and ends all of its processes.
 
-    python local_host.py SLICE_DIRECTORY NUMBER
+    python supervisor.py SLICE_DIRECTORY NUMBER
 
 Each host has one supervisor. It detaches from the process that started it, so that a controller may die and restart
 without losing the host. It guarantees:
@@ -41,7 +41,7 @@ TICK: Final = 0.2
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_HEARD: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
+_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 
 
 class HostProcess(NamedTuple):
@@ -161,7 +161,7 @@ def take_lock(path: Path, *, wait: bool) -> int | None:
 
 def main(slice_directory: str, number: str) -> int:
     """Claim the host, detach from the caller, supervise the command. Returns to the caller once the host is claimed."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     home, pipe = Path(slice_directory), os.pipe()
     if os.fork():
         os.close(pipe[1])
@@ -233,7 +233,7 @@ def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess
 def _wait(
     child: int | None, owner: HostProcess | None, seconds: float | None, ends: dict[int, int] | None = None
 ) -> str:
-    """Wait until ``time`` is over, the command has ``ended``, SIGTERM came (``told``), or the owner is gone
+    """Wait until ``time`` is over, the command has ``ended``, SIGTERM came (``terminated``), or the owner is gone
     (``orphaned``).
 
     ``ends`` gets the wait status of every child that has ended.
@@ -247,9 +247,9 @@ def _wait(
         left = None if until is None else until - time.monotonic()
         if owner is not None:
             left = TICK if left is None else min(left, TICK)
-        heard = signal.sigwaitinfo(_HEARD) if left is None else signal.sigtimedwait(_HEARD, max(left, 0.001))
-        if heard is not None and heard.si_signo != signal.SIGCHLD:
-            return "told"
+        received = signal.sigwaitinfo(_SIGNALS) if left is None else signal.sigtimedwait(_SIGNALS, max(left, 0.001))
+        if received is not None and received.si_signo != signal.SIGCHLD:
+            return "terminated"
         reaped = _reaped()
         if ends is not None:
             ends.update(reaped)
@@ -258,7 +258,7 @@ def _wait(
 
 
 def _start(command: list[str]) -> int:
-    """The host's command, in a session and process group of its own."""
+    """Start the host's command in a session and process group of its own."""
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -267,7 +267,7 @@ def _start(command: list[str]) -> int:
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             # Python ignores this one, and what is ignored stays so over exec.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.execvp(command[0], command)

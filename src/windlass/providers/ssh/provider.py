@@ -65,7 +65,7 @@ class _Seen:
     facts: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
     is_silent: bool = True
-    """Return whether the machine does not answer; False if a login or a host key was refused."""
+    """Whether the machine does not answer; False if a login or a host key was refused."""
     poll: asyncio.Task[None] | None = None
 
     @property

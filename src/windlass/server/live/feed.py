@@ -185,7 +185,7 @@ class Feed:
         self._reader: StateReader | None = None
         self._unblocks = UnblockSearch(self._again)
         self._stale = False
-        """Return whether the status must be rebuilt although nothing was written."""
+        """Whether the status must be rebuilt although nothing was written."""
         self._began: float | None = None
         self._took, self._made_at, self._decided_at = 0.0, -1e9, -1e9
         self._sent: deque[float] = deque(maxlen=PER_SECOND)

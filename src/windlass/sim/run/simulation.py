@@ -33,7 +33,7 @@ from windlass.sim.workload.workload import SimulatedWorkload
 
 from .external_faults import apply_fault
 from .script import Script, shifted_faults, shifted_jobs
-from .virtual_loop import EPOCH, VirtualLoop, virtually
+from .virtual_loop import EPOCH, VirtualLoop, run_virtually
 
 LEASE = 900.0
 """Seconds of the lease: long enough for a pass every five minutes."""
@@ -64,7 +64,7 @@ class SimulationResult:
     seed: int | str
     breaches: tuple[Breach, ...]
     seconds: float
-    """Virtual hours."""
+    """Virtual seconds."""
     passes: int
     actions: int
     """Number of state transitions of slices."""
@@ -112,7 +112,7 @@ class Simulation:
     """Seconds for which the controllers are stopped after the next pass with calls, before the calls begin."""
 
     def run(self) -> SimulationResult:
-        return virtually(self._run())
+        return run_virtually(self._run())
 
     # -- the world ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ EPOCH = 1_000_000.0
 """Start of virtual time, in seconds since 1970. Small enough that a float still resolves a microsecond."""
 
 
-class _Leaping(selectors.SelectSelector):
+class _VirtualSelector(selectors.SelectSelector):
     """A selector that advances the virtual time instead of waiting."""
 
     def __init__(self, start: float) -> None:
@@ -40,7 +40,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, start: float = EPOCH) -> None:
-        self._leaping = _Leaping(start)
+        self._leaping = _VirtualSelector(start)
         super().__init__(self._leaping)
         # Timers within a microsecond are due now: a float resolves no finer.
         self._clock_resolution = 1e-6
@@ -75,7 +75,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-def virtually(coroutine: Coroutine[Any, Any, T], start: float = EPOCH) -> T:
+def run_virtually(coroutine: Coroutine[Any, Any, T], start: float = EPOCH) -> T:
     """Run a coroutine on virtual time from ``start`` on, and return its result."""
     loop = VirtualLoop(start)
     try:

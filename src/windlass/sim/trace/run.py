@@ -67,13 +67,13 @@ def run_trace(
         lease=FOR_EVER,
         cap=FOR_EVER,
     )
-    with _seldom_collected():
+    with _without_garbage_collection():
         run = engine.run()
     return gauge, measures(engine, run, gauge, trace.jobs)
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Disable cyclic garbage collection: a simulation creates almost no cycles, and the collector took a twentieth of
     its time.
     """

@@ -20,7 +20,7 @@ from windlass.core.model.quantities import ACCELERATORS, DEVICE
 from windlass.core.model.snapshot import Amounts
 from windlass.workloads.protocol import WorkNode
 
-from .tasks import News, RecordedTask
+from .tasks import PassChanges, RecordedTask
 
 STEPS = 2000
 """Most combinations that are tried to explain a change of one node; beyond that, only counts are used."""
@@ -47,32 +47,32 @@ class RecordedDurations:
             self._last.setdefault(node.slice_id, {})[node.id] = node
             self._appear(node.id, _shares(dict(node.used), node.tasks), at)
 
-    def follow(self, news: News) -> None:
+    def follow(self, changes: PassChanges) -> None:
         """One pass."""
-        pool = _by_needs(news.started)
+        pool = _by_needs(changes.started)
         self._kinds.update(dict.fromkeys(pool))
         unseen: list[float] = []
-        self._away.update({was.id: news.at for was, now in news.nodes if was is not None and now is None})
-        for now in [now for _, now in news.nodes if now is not None]:
+        self._away.update({was.id: changes.at for was, now in changes.nodes if was is not None and now is None})
+        for now in [now for _, now in changes.nodes if now is not None]:
             self._away.pop(now.id, None)
             here = self._last.setdefault(now.slice_id, {})
             last = here.get(now.id) or WorkNode(now.id, now.slice_id)
             here[now.id] = now
             if (last.used, last.tasks) != (now.used, now.tasks):
-                self._explain(last, now, pool, news.at)
-            elif not now.tasks and (now.idle_since or 0.0) > max(news.before, last.idle_since or 0.0):
+                self._explain(last, now, pool, changes.at)
+            elif not now.tasks and (now.idle_since or 0.0) > max(changes.before, last.idle_since or 0.0):
                 unseen.append(now.idle_since or 0.0)
-        self._swap(pool, news.at)
+        self._swap(pool, changes.at)
         for task in [task for tasks in pool.values() for task in tasks]:
             if unseen:
-                task.started, task.ended, task.end_seen = max(task.arrived, news.before), max(unseen), True
+                task.started, task.ended, task.end_seen = max(task.arrived, changes.before), max(unseen), True
                 task.started = min(task.started, task.ended)
             else:
                 task.withdrawn = True
-        self._wait_again(news)
-        for slice_id in news.gone:
+        self._wait_again(changes)
+        for slice_id in changes.gone:
             for name in self._last.pop(slice_id, ()):
-                self._end(self._running.pop(name, []), self._away.pop(name, news.at))
+                self._end(self._running.pop(name, []), self._away.pop(name, changes.at))
 
     def finish(self, at: float) -> None:
         """End the journal: running tasks have run until now."""
@@ -119,10 +119,10 @@ class RecordedDurations:
                 self._end([self._running[name][index]], at)
                 self._running[name][index] = tasks.popleft()
 
-    def _wait_again(self, news: News) -> None:
+    def _wait_again(self, changes: PassChanges) -> None:
         """Record tasks that wait again because their machine was lost: the same work, from the start."""
-        for task in news.arrived:
-            if news.before <= task.arrived < news.at:
+        for task in changes.arrived:
+            if changes.before <= task.arrived < changes.at:
                 continue  # it has just come
             self._lose(task, self._away)
 

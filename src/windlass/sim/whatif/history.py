@@ -23,7 +23,7 @@ from windlass.sim.trace.metrics import Sample, Spent, percentile
 from windlass.workloads.protocol import WorkNode
 
 from .durations import RecordedDurations
-from .tasks import News, RecordedTask
+from .tasks import PassChanges, RecordedTask
 
 CURVE = 2000
 """Points of a curve; more than a picture shows."""
@@ -47,7 +47,7 @@ class RecordedHistory(Spent):
     """Launches that were refused."""
 
 
-class Happening:
+class HistoryReader:
     """Computes metrics from the records of a journal, pass by pass, from a state up to a time."""
 
     def __init__(self, start: ControllerState, since: float, until: float) -> None:
@@ -107,7 +107,7 @@ class Happening:
             self._weigh(name)
         queued = [self._queue(name, self._at) for name in demands]
         arrived, started = ([task for pair in queued for task in pair[side]] for side in (0, 1))
-        self._lengths.follow(News(self._at, before, tuple(arrived), tuple(started), changed, tuple(gone)))
+        self._lengths.follow(PassChanges(self._at, before, tuple(arrived), tuple(started), changed, tuple(gone)))
 
     def done(self) -> RecordedHistory:
         """Process all records up to the end."""

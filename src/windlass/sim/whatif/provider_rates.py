@@ -43,7 +43,7 @@ class GroupRates:
 
 @dataclass
 class ProviderRates:
-    """Return the rates of every group. ``slices``: those that exist when the journal begins."""
+    """Computes the rates of every group. ``slices``: those that exist when the journal begins."""
 
     slices: dict[str, SliceRecord] = field(default_factory=dict)
     groups: dict[str, GroupRates] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from windlass.journal import Journal, Record
 from windlass.sim.trace.metrics import Sample
 from windlass.sim.workload.jobs import Job
 
-from .history import Happening, RecordedHistory
+from .history import HistoryReader, RecordedHistory
 from .provider_rates import ProviderRates
 from .tasks import RecordedTask
 
@@ -78,14 +78,14 @@ def recording_of(journal: Journal, since: float | None = None) -> Recording | No
     began, until = (start.at if seq else first.at), last.at
     since = began if since is None else max(began, since)
     orders: list[tuple[int, Order]] = []
-    happening, odds = Happening(start, since, until), ProviderRates(dict(start.fleet.slices))
+    history, odds = HistoryReader(start, since, until), ProviderRates(dict(start.fleet.slices))
     configured = 0
     for one in passes_of(without_gaps(journal.read(seq), seq), orders):
         configured += sum(record.kind == "settings" for record in one.records)
         odds.add(one.records)
-        happening.add(one.at, one.records)
-    happened, tasks = happening.done(), happening.tasks
-    controller_state = happening.controller_state()
+        history.add(one.at, one.records)
+    happened, tasks = history.done(), history.tasks
+    controller_state = history.controller_state()
     settings = controller_state.settings.get(SETTINGS)
     if settings is None:
         return None
@@ -95,8 +95,8 @@ def recording_of(journal: Journal, since: float | None = None) -> Recording | No
         since=since,
         until=until,
         happened=happened,
-        samples=happening.samples,
-        jobs=tuple(_jobs(tasks, happening.demands, known, since)),
+        samples=history.samples,
+        jobs=tuple(_jobs(tasks, history.demands, known, since)),
         requests=requests,
         odds=odds,
         settings=settings,

@@ -15,16 +15,16 @@ from windlass.sim.run.virtual_loop import EPOCH
 from windlass.sim.trace.metrics import Sample
 from windlass.sim.trace.run import FOR_EVER
 
-from .history import Happening, RecordedHistory
+from .history import HistoryReader, RecordedHistory
 from .recording import Recording
 
 
-class _Overheard(MemoryJournal):
+class _MeasuredJournal(MemoryJournal):
     """A journal whose passes are measured as they are written."""
 
-    def __init__(self, happening: Happening) -> None:
+    def __init__(self, history: HistoryReader) -> None:
         super().__init__()
-        self._happening = happening
+        self._happening = history
 
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         last = super().append(entries, epoch=epoch)
@@ -49,10 +49,10 @@ def modelled(
         seed=seed,
         hours=span / 3600,
     )
-    happening = Happening(ControllerState(), EPOCH, EPOCH + span)
+    history = HistoryReader(ControllerState(), EPOCH, EPOCH + span)
     engine = Simulation(
         script,
-        journal=_Overheard(happening),
+        journal=_MeasuredJournal(history),
         watch=lambda engine: on_progress(min(1.0, (engine.now() - EPOCH) / span)),
         thorough=False,
         stop_at_breach=False,
@@ -61,4 +61,4 @@ def modelled(
         lease=FOR_EVER,
     )
     engine.run()
-    return happening.done(), happening.samples
+    return history.done(), history.samples

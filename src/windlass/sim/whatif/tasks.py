@@ -35,7 +35,7 @@ class RecordedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class PassChanges:
     """The changes of one pass, as input for the tracking of tasks."""
 
     at: float

@@ -39,7 +39,7 @@ class TaskRun:
     started: float
     ends: float
     kind: Bundle | None = None
-    """Return one task as a bundle, with its own conditions."""
+    """One of the tasks as a bundle, if it has conditions of its own."""
 
 
 @dataclass(frozen=True, slots=True)

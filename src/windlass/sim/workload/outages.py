@@ -32,7 +32,7 @@ class Outages:
     def __init__(self) -> None:
         self._of_node: dict[str, Outage] = {}
         self._turns: list[tuple[float, str]] = []
-        """Return the next start or end of an outage."""
+        """The start and the end of each outage: (time, node)."""
 
     def __bool__(self) -> bool:
         return bool(self._of_node)

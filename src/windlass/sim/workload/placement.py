@@ -159,8 +159,8 @@ class Places:
     def _offers(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Offers:
         """Return the free capacity of the slices, a row for each node."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands))
-        layout = SnapshotTables(snapshot, self._memo)
-        return Offers(layout.eligibility, layout.rows)
+        snapshot_tables = SnapshotTables(snapshot, self._memo)
+        return Offers(snapshot_tables.eligibility, snapshot_tables.rows)
 
 
 def _late(demand: Demand, now: Seconds) -> bool:

@@ -26,7 +26,7 @@ from windlass.journal.memory import MemoryJournal
 from windlass.kubernetes_api.api import Api, ApiError, Response
 from windlass.providers.kwok.provider import KwokProvider
 from windlass.providers.node_claims import NodeClaimProvider
-from windlass.sim.run.virtual_loop import virtually
+from windlass.sim.run.virtual_loop import run_virtually
 from windlass.workloads.kubernetes.publish.publisher import DecisionPublisher
 from windlass.workloads.kubernetes.workload import KubernetesWorkload
 
@@ -119,7 +119,7 @@ class SimulatedCluster:
     def run(self, pods: Iterable[SimulatedPod], until: float) -> ClusterReport:
         """Play some pods, until ``until`` seconds have passed."""
         random.seed(self._chance.random())
-        return virtually(self._main(list(pods), until))
+        return run_virtually(self._main(list(pods), until))
 
     async def _main(self, pods: list[SimulatedPod], until: float) -> ClusterReport:
         loop = asyncio.get_running_loop()

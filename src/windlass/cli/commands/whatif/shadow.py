@@ -75,31 +75,35 @@ def _data(found: ShadowReport) -> dict[str, Any]:
         "planned": found.planned,
         "wishes": [
             {
-                "verb": wish.would.verb,
-                "subject": wish.would.subject,
-                "count": wish.would.count,
-                "code": str(wish.would.reason.code),
-                "why": wish.would.reason.why,
-                "hourly_cost": wish.would.hourly_cost / 10**9,
-                "since": wish.since,
-                "until": wish.until,
+                "verb": action.would.verb,
+                "subject": action.would.subject,
+                "count": action.would.count,
+                "code": str(action.would.reason.code),
+                "why": action.would.reason.why,
+                "hourly_cost": action.would.hourly_cost / 10**9,
+                "since": action.since,
+                "until": action.until,
             }
-            for wish in found.wishes
+            for action in found.actions
         ],
     }
 
 
 def _page(found: ShadowReport) -> Iterator[str]:
     span = seconds(max(1, round(found.until - found.since)))
-    yield f"In {span} it would have made {plural(len(found.wishes), 'change')}; it has made none."
+    yield f"In {span} it would have made {plural(len(found.actions), 'change')}; it has made none."
     yield f"Cost: ${found.spent:.2f} actual, ${found.planned:.2f} under its plans"
     yield ""
-    for wish in found.wishes[:MOST]:
-        when, would = time.strftime("%H:%M:%S", time.localtime(wish.since)), wish.would
-        lasted = f"wanted for {seconds(round(wish.until - wish.since))}" if wish.until > wish.since else "wanted once"
+    for action in found.actions[:MOST]:
+        when, would = time.strftime("%H:%M:%S", time.localtime(action.since)), action.would
+        lasted = (
+            f"wanted for {seconds(round(action.until - action.since))}"
+            if action.until > action.since
+            else "wanted once"
+        )
         count = f"{would.count} x " if would.count > 1 else ""
         yield f"  {when}  {would.verb:<8} {count}{would.subject}  {would.reason.code}  {would.reason.why} ({lasted})"
-    if len(found.wishes) > MOST:
-        yield f"  and {len(found.wishes) - MOST} more: windlass shadow report --json"
+    if len(found.actions) > MOST:
+        yield f"  and {len(found.actions) - MOST} more: windlass shadow report --json"
     yield ""
     yield "next: windlass plan --live"

@@ -156,7 +156,7 @@ class Coverer:
             guess = self.worth * np.median(learned[known] / self.worth[known])
             self.worth = np.where(known, np.maximum(learned, 1e-9 * learned[known].max()), guess)
         self.latest: Floats = self.worth
-        """Returns the cost of a task of each shape, as far as it is known."""
+        """The cost of a task of each shape, as far as it is known."""
 
     # -- 1. cover ---------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from windlass.control.service import Service
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import plural
 from windlass.journal import Entry, open_journal
-from windlass.providers.local.files import LocalSlice
+from windlass.providers.local.files import LocalHost
 from windlass.workloads.queue.store import Queue
 
 from .view import Scene, live, summary
@@ -181,7 +181,7 @@ class _Demo:
         victim = next(one for one in records if any(node.tasks for node in one.nodes))
         self.killed = victim.id
         home = Path(self.config.providers["here"].settings["directory"]) / victim.id / "host-0"
-        command = LocalSlice.read(home).command
+        command = LocalHost.read(home).command
         tasks = sum(node.tasks for node in victim.nodes)
         if command is not None and command.signal(signal.SIGKILL):
             self._print(f"machine {victim.id} is killed (kill -9) while it runs {plural(tasks, 'task')}")
