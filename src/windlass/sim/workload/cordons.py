@@ -60,7 +60,7 @@ class Cordons:
         """When each is acknowledged; never is infinity."""
         return [cordon.acknowledged_from for cordon in self._holding.values()] if self._holding else []
 
-    def acknowledgements(self, now: float, running: Callable[[str], int]) -> tuple[Acknowledgement, ...]:
+    def acks(self, now: float, running: Callable[[str], int]) -> tuple[Acknowledgement, ...]:
         """Return the acknowledgements that are due; ``running`` returns the number of tasks on a slice."""
         if not self._holding:
             return ()

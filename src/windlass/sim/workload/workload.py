@@ -87,7 +87,7 @@ class SimulatedWorkload:
         self._touched: dict[str, bool | None] = {}
         """Nodes that changed since the last observation, each with whether it was busy then; None: it did not exist."""
         self._seen_waiting: tuple[Demand, ...] = ()
-        self._seen_acknowledgements: tuple[Acknowledgement, ...] = ()
+        self._seen_acks: tuple[Acknowledgement, ...] = ()
         """Waiting demand and acknowledgements at the last observation."""
         self._stirred: dict[str, None] = {}
         """Jobs with tasks that have started or ended."""
@@ -112,7 +112,7 @@ class SimulatedWorkload:
 
     def _observed(self) -> WorkloadView:
         self._look()
-        return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_acknowledgements)
+        return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_acks)
 
     async def _observed_with_faults(self) -> WorkloadView:
         self._look()
@@ -121,9 +121,7 @@ class SimulatedWorkload:
             raise WorkloadError("the workload cannot be asked just now")
         if self._fault_set.occurs("observe-hangs", now, number):
             await asyncio.Event().wait()
-        view = WorkloadView(
-            self._queue(), self.requests, self._view(), self._acknowledged(self._seen_acknowledgements, now)
-        )
+        view = WorkloadView(self._queue(), self.requests, self._view(), self._acknowledged(self._seen_acks, now))
         return distorted(view, self._fault_set, now, number)
 
     def _look(self) -> None:
@@ -131,10 +129,7 @@ class SimulatedWorkload:
         self.step()
         self._observations += 1
         self._touched.clear()
-        self._seen_waiting, self._seen_acknowledgements = (
-            self._queue(),
-            self._cordons.acknowledgements(self._now(), self.running_on),
-        )
+        self._seen_waiting, self._seen_acks = self._queue(), self._cordons.acks(self._now(), self.running_on)
 
     def _queue(self) -> tuple[Demand, ...]:
         """Return what waits, by id; the same object while nothing changes."""
@@ -255,9 +250,7 @@ class SimulatedWorkload:
         for name, had_work in self._touched.items():
             if had_work is not (tasks(name) > 0):
                 return False
-        return all(
-            one in self._seen_acknowledgements for one in self._cordons.acknowledgements(self._now(), self.running_on)
-        )
+        return all(one in self._seen_acks for one in self._cordons.acks(self._now(), self.running_on))
 
     def calm(self) -> None:
         """Stop all faults; their effects stay."""
