@@ -20,8 +20,10 @@ import reference_texts as texts
 from builder_stubs import stub
 from reference_api import api_page
 
+from windlass.cli import SECTIONS
 from windlass.cli import windlass as windlass_command
 from windlass.config.reference import pages as config_pages
+from windlass.config.registry import PROVIDERS, WORKLOADS, Types
 from windlass.core.model import quantities, reasons
 from windlass.core.model.lifecycle import TABLE, TRANSITIONS
 from windlass.scenario import parser as text
@@ -73,18 +75,41 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 
 
 def _command_line() -> Iterator[str]:
-    yield "# Command line"
     root = click.Context(windlass_command, info_name="windlass", **windlass_command.context_settings)
+    yield "# Command line"
+    yield ""
+    yield "Every command has `--help`. A command that prints data also has `--json`, for programs. All commands exit"
+    yield "with status 64 if they are called in a wrong way. The settings of a cluster are in a file:"
+    yield "[settings of a configuration](configuration.md)."
+    for (title, _), section in SECTIONS.items():
+        yield ""
+        yield f"**{title}**"
+        yield ""
+        yield from _table(
+            ("command", "what it does"),
+            ((_linked(name, _commands_of(root, name)), summary) for name, summary in section.items()),
+        )
     for name in windlass_command.list_commands(root):
-        command = windlass_command.get_command(root, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            with click.Context(command, info_name=name, parent=root) as parent:
-                for inner in command.list_commands(parent):
-                    yield from _help(command.commands[inner], parent)
-        else:
-            yield from _help(command, root)
+        for command, parent, path in _commands_of(root, name):
+            yield from _help(command, parent, path)
         yield from _after_help(name)
+
+
+def _commands_of(root: click.Context, name: str) -> list[tuple[click.Command, click.Context, str]]:
+    """Return the command of a name, or its subcommands: each with its context and the words that a user types."""
+    command = windlass_command.get_command(root, name)
+    assert command is not None
+    if not isinstance(command, click.Group):
+        return [(command, root, name)]
+    parent = click.Context(command, info_name=name, parent=root)
+    found = [(one, parent, f"{name} {inner}") for inner, one in command.commands.items()]
+    unnamed = command.get_command(parent, "trace")  # `windlass simulate CONFIG --trace FILE` has no word for it
+    return found if unnamed is None else [(unnamed, root, name), *found]
+
+
+def _linked(name: str, commands: list[tuple[click.Command, click.Context, str]]) -> str:
+    paths = [path for _, _, path in commands]
+    return ", ".join(f"[`{path}`](#windlass-{path.replace(' ', '-')})" for path in paths) or f"`{name}`"
 
 
 def _after_help(name: str) -> Iterator[str]:
@@ -103,10 +128,10 @@ def _after_help(name: str) -> Iterator[str]:
         yield from _table(("key", "meaning"), ((f"`{key}`", meaning) for key, meaning in keys.items()))
 
 
-def _help(command: click.Command, parent: click.Context) -> Iterator[str]:
-    with click.Context(command, info_name=command.name, parent=parent, terminal_width=100) as context:
+def _help(command: click.Command, parent: click.Context, path: str) -> Iterator[str]:
+    with click.Context(command, info_name=path.split()[-1], parent=parent, terminal_width=100) as context:
         yield ""
-        yield f"## `{context.command_path}`"
+        yield f"## `windlass {path}`"
         yield ""
         yield "```text"
         yield command.get_help(context)
@@ -121,6 +146,26 @@ def _configuration() -> Iterator[str]:
     yield "`windlass config reference` prints the list of this page."
     yield ""
     yield "`windlass run windlass.yaml` runs it. A running controller reads the file again when it changes."
+    yield ""
+    yield from _table(
+        ("section", "what it sets"),
+        (
+            ("[`cluster`](#cluster), [`families`](#familiesname)", "limits over all groups, or over some of them"),
+            (
+                "[`groups`](#groupsname)",
+                (
+                    "the kinds of machine: size, limits, price, [release](#groupsnamescale_down), "
+                    "[offers](#groupsnameoffers), [image](#groupsnameimage)"
+                ),
+            ),
+            ("`providers`", "where machines come from: " + _types("providersname", PROVIDERS)),
+            ("`workload`", "the system that runs the work: " + _types("workload", WORKLOADS)),
+            ("[`journal`](#journal), [`leader`](#leader)", "the record of every decision; several controllers"),
+            ("[`policy`](#policy)", "intervals, time limits, [back-off](#policybackoff)"),
+            ("[`server`](#server), [`notify`](#notify)", "the dashboard, the HTTP API, webhooks"),
+            ("[importing](#importing)", "configurations from files of other autoscalers"),
+        ),
+    )
     yield ""
     yield "```yaml"
     yield CONFIGURATION.read_text(encoding="utf-8").strip()
@@ -148,6 +193,10 @@ def _configuration() -> Iterator[str]:
     yield "## Importing"
     yield ""
     yield from IMPORTING.strip().splitlines()
+
+
+def _types(section: str, types: Types) -> str:
+    return ", ".join(f"[`{name}`](#{section}-of-type-{name})" for name in types.known)
 
 
 def _lifecycle() -> Iterator[str]:
@@ -284,7 +333,7 @@ def _scenario() -> Iterator[str]:
             ("`count`, `tasks`", f"{scenario.MOST_TASKS:,}"),
             ("tasks of one gang", f"{scenario.MOST_GANG:,}"),
             ("`effort`", f"{scenario.MOST_EFFORT:,}"),
-            ("`apart`", f"{scenario.MOST_APART:,}"),
+            ("`own_machine_premium`", f"{scenario.MOST_APART:,}"),
             ("`rank`, `max_nodes`, `max_launching`", f"{scenario.MOST:,}"),
             ("`priority`, up and down", f"{scenario.MOST * 10:,}"),
             ("an amount, in thousandths or bytes", f"2^{quantities.LARGEST.bit_length() - 1}"),
@@ -295,10 +344,10 @@ def _scenario() -> Iterator[str]:
 
 
 IMPORTING = """
-`windlass config import FILE` turns a Ray cluster file, or an Iris configuration with `scale_groups`, into a
-configuration on standard output. Settings that could not be imported are listed in comments and on standard error. A
-provider or workload that this version does not have is replaced by a simulated one, so that the result can be checked
-and planned with.
+`windlass config import FILE` converts a Ray cluster file, a RayCluster of KubeRay, or an Iris configuration with
+`scale_groups`, and prints a configuration. Settings that could not be imported are listed in comments and on standard
+error. A provider or workload that this version does not have is replaced by a simulated one, so that the result can be
+checked and planned.
 
 | Ray | here |
 |---|---|
@@ -307,7 +356,7 @@ and planned with.
 | `min_workers`, `max_workers` of a type | `min`, `max` |
 | `max_workers` | `cluster.max_nodes`; neither counts the head |
 | `idle_timeout_minutes`, `idle_timeout_s` of a type | `scale_down.idle_timeout` |
-| `upscaling_speed` | `cluster.max_launching`: that many times `max_workers`, 5 at the least |
+| `upscaling_speed` | `upscaling_speed` of every group, and `cluster.max_concurrent_launches` as in Ray |
 | `head_node_type` | not bought: start the head as before. A group only if its `max_workers` is above 0 |
 | `node_config` | `settings`; spot machines are `preemptible` |
 | `labels` | `labels` |

@@ -28,20 +28,20 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     # -- demand
     Code.DEMAND: (
         (
-            "Work needs the slice. On a launch: no room was left for it elsewhere. On an uncordon or unmark: it is "
-            "placed on a slice that was leaving, which is cheaper than a new one."
+            "Work needs the slice. For a launch: existing slices have no room for the work. For an uncordon or unmark: "
+            "the work is placed on a slice that was being released, which is cheaper than a new slice."
         ),
-        "Nothing. To see which work it is, look at `placements`; to see why this group, at `passed_over`.",
+        "Nothing. `placements` shows which work it is, and `passed_over` shows why this group was chosen.",
     ),
     Code.NO_SHAPE_FITS: (
         (
-            "No node of any group is large enough for one task, even empty and with every limit lifted. Each group "
-            "says which resource is short (`TOO_SMALL`)."
+            "No node of any group is large enough for one task, even if it is empty and no limit applies. Each group "
+            "names the resource that is too small (`TOO_SMALL`)."
         ),
         "Ask for less, or add a group with larger nodes. The suggested change names the largest amount that would fit.",
     ),
     Code.TOO_SMALL: (
-        "A node of this group has too little of a resource, or none of it, for one task.",
+        "A node of this group has less of a resource than one task needs, or has none of it.",
         (
             "Ask for less of that resource, or give the group larger nodes. A resource that no group has may be a "
             "typing error in its name."
@@ -49,121 +49,125 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     ),
     Code.NO_LABEL_MATCH: (
         (
-            "A condition in `where` does not hold for the labels of this group. If no group has the value, the one "
-            "that was probably meant is named."
+            "A condition in `where` does not match the labels of this group. If no group has the value, a similar "
+            "value that exists is suggested."
         ),
-        "Correct the condition, remove it, or add the label to a group for which it is true.",
+        "Correct or remove the condition, or add the label to a group.",
     ),
     Code.NOT_TOLERATED: (
         "The group has a taint (`NoSchedule` or `NoExecute`) that the demand does not tolerate.",
-        "Add the toleration to `tolerates` if the work may run there; else add a group without the taint.",
+        "Add a toleration to `tolerates` if the work may run there. Otherwise add a group without the taint.",
     ),
     Code.INVALID_DEMAND: (
         (
-            "The demand can never be run as it is written: a negative amount, a negative count, or an accelerator "
-            "need above 1 that is not whole. It is left out, and the rest is planned. A scenario file with such a "
-            "demand is refused before planning, so this is seen only with snapshots that were made in Python from the "
-            "core's types."
+            "The demand is invalid: a negative amount, a negative count, or a need for more than one accelerator that "
+            "is not a whole number. The demand is ignored, and the rest is planned. A scenario file with such a demand "
+            "is refused, so this code appears only for snapshots that a Python program builds from the types of the "
+            "core."
         ),
-        "Correct it where it is submitted.",
+        "Correct the demand where it is submitted.",
     ),
     Code.UNKNOWN_INPUT: (
         (
-            "A source could not be read, so what it would have said is unknown; or a task asks for something that "
-            "is not understood. Unknown is never taken as zero."
+            "A source (the workload or a provider) could not be read, so its state is unknown; or a task asks for "
+            "something that Windlass does not support. Unknown is never treated as zero: nothing is released."
         ),
-        "See why the named source does not answer, or change what the task asks for.",
+        "Find out why the named source does not answer, or change what the task asks for.",
     ),
     # -- gangs
     Code.APART: (
         (
-            "An `apart` constraint keeps the task away: the domain (a node, a slice, or all nodes with one value of a "
-            "label) holds as many tasks of the class as it may, or a task there keeps others of its class away."
+            "An `apart` constraint is not met. A domain is a node, a slice, or all nodes with the same value of a "
+            "label. Each domain already holds `at_most` tasks of the class, or holds a task whose own constraint "
+            "excludes this one."
         ),
-        "Raise `at_most`, or add a group in a further domain.",
+        "Raise `at_most`, or add a group in another domain.",
     ),
     Code.SPREAD: (
         (
-            "A `spread` constraint keeps the task back: its domain would hold more tasks of the class than the "
-            "smallest eligible domain and `max_skew` allow. Often another domain cannot grow because of a limit."
+            "A `spread` constraint is not met: with this task, its domain would hold more than `max_skew` tasks of the "
+            "class above the eligible domain that holds the fewest. Often a limit keeps that domain from growing."
         ),
-        "Lift the limit of the domain that holds the fewest, raise `max_skew`, or drop that domain with a condition.",
+        "Raise the limit of the domain with the fewest tasks, raise `max_skew`, or exclude that domain by a condition.",
     ),
     Code.TOGETHER: (
         (
-            "A `together` constraint: no domain that the task could go to holds a task of the class that it must be "
-            "with, or the domains that do have no room."
+            "A `together` constraint is not met: no eligible domain holds a task of the required class, or those that "
+            "do have no room."
         ),
-        "Start the work of that class first, or give the task the class too, so that it may be the first of it.",
+        "Start the work of that class first, or give the task the same class, so that it may be the first one.",
     ),
     Code.GANG_SHAPE: (
         (
-            "Each task of the gang would fit, but not all of them in the form that `gang` asks for: the sum is too "
-            "large for one node (`same-node`), or the size is no multiple of the hosts of a slice (`same-slice`). "
-            "Also given when a group could hold a part of the gang and no way was found to place all of it."
+            "Each task of the gang would fit, but the whole gang cannot be placed as `gang` requires: the sum is too "
+            "large for one node (`same-node`), or the size is not a multiple of the hosts of a slice (`same-slice`). "
+            "The code is also given if a group can hold a part of the gang, but not all of it."
         ),
         "Change the size of the gang, relax `gang`, or add a group whose slices have the right number of hosts.",
     ),
     Code.GANG_FORMING: (
-        "The deadline of the gang has passed before it could start whole. It is not served any more.",
-        "Submit it again with a later `deadline`, or with none.",
+        "The deadline of the gang passed before all of its tasks could start. The gang is no longer served.",
+        "Submit the gang again with a later `deadline`, or without one.",
     ),
     Code.GANG_HELD: (
         (
-            "The slice is idle, and a gang that cannot start whole yet would use it. It is not released while the "
-            "gang forms: until the deadline of the gang, or, without one, while its blocker is one that passes by "
-            "itself (`RATE_LIMITED`, `BACKOFF`, `STOCKOUT`, `QUOTA`)."
+            "The slice is idle, and is held for a gang that cannot start yet. With a `deadline`, it is held until "
+            "then. Without one, it is held as long as the obstacle is temporary (`RATE_LIMITED`, `BACKOFF`, "
+            "`STOCKOUT`, `QUOTA`)."
         ),
-        "Look up why the gang waits, and lift that. Give the gang a `deadline` to bound how long slices are held.",
+        "Find out why the gang waits, and remove the obstacle. A `deadline` limits how long slices are held.",
     ),
     Code.GANG_RELEASED: (
         (
-            "The slice was held for a gang until the deadline of the gang. That has passed, and the slice has been "
-            "idle longer than `idle_timeout`."
+            "The slice was held for a gang whose deadline has passed, and it has been idle for longer than "
+            "`idle_timeout`."
         ),
-        "Nothing for the slice. If the gang should have had more time, give it a later `deadline`.",
+        "Nothing. If the gang needs more time, give it a later `deadline`.",
     ),
     # -- limits
     Code.AT_MAX: (
         (
-            "The group has as many slices as its `max` allows, or too few places left for all that a gang needs. "
-            "Slices count from queued until they are confirmed gone."
+            "The group, or its family, has as many slices as its `max` allows, or a gang needs more slices than are "
+            "left. Slices count from queued until they are confirmed gone."
         ),
-        "Raise `max` of the group, or wait until work ends. The suggested change names the number.",
+        "Raise `max`, or wait until work ends. The suggested change names the number.",
     ),
     Code.MAX_NODES: (
-        "The nodes of a new slice would go beyond `max_nodes` of the cluster.",
-        "Raise `cluster.max_nodes`, or free nodes of other groups.",
+        "With a new slice, the cluster would have more nodes than `max_nodes`.",
+        "Raise `cluster.max_nodes`, or release nodes of other groups.",
     ),
     Code.BUDGET: (
-        "A new slice would take the cluster above `max_hourly_cost`. Running, in flight and planned slices all count.",
-        "Raise `cluster.max_hourly_cost`, or let cheaper groups hold the work. The suggested change names the sum.",
+        (
+            "With a new slice, the cluster would cost more than `max_hourly_cost`. Running, launching and planned "
+            "slices all count."
+        ),
+        "Raise `cluster.max_hourly_cost`, or allow the work on cheaper groups. The suggested change names the amount.",
     ),
     Code.RATE_LIMITED: (
-        "As many slices are in flight as `max_launching` of the group or of the cluster allows.",
-        "Wait: launches go on when those in flight are ready. Raise `max_launching` if the provider can take more.",
+        "The number of slices in flight has reached `max_launching` of the group or of the cluster.",
+        "Wait: more are launched when those in flight are ready. Raise `max_launching` if the provider allows it.",
     ),
     Code.OVER_MAX: (
         (
-            "There are more slices than a limit allows, because the limit was lowered: `max` of the group, "
-            "`max_nodes`, or `max_hourly_cost`. The ones furthest from being of use go first."
+            "A limit was lowered (`max` of the group or family, `max_nodes` or `max_hourly_cost`), and there are more "
+            "slices than it allows. Slices in flight are released first, then the least used ones."
         ),
-        "Nothing, if the limit is meant. To keep a certain slice, name it in `protected` of its group.",
+        "Nothing, if the limit is intended. To keep a certain slice, list it in `protected` of its group.",
     ),
     Code.FROZEN: (
         (
             "An operator has frozen the group (`frozen: true`): nothing is launched in it and nothing of it is "
             "released. Its free capacity still takes demand."
         ),
-        "Ask the operator, or resume the group.",
+        "Ask the operator, or resume the group: `windlass resume GROUP`.",
     ),
     Code.NOT_TAKEN: (
         (
-            "A ready node has had room for it for a while, and the workload does not place it there: another machine "
-            "of the kind would not help. With Ray 2.48 this is how a label selector looks, which that version does "
-            "not report; with every version, a hard affinity to one node."
+            "A ready node has had room for the task for some time, but the workload does not place it there. Another "
+            "machine of this kind would not help, so none is bought. The cause can be a hard affinity to one node, or "
+            "with Ray 2.48 a label selector, which that version does not report."
         ),
-        "Look at the label selector or the affinity of the task. With Ray, use a version that reports selectors.",
+        "Check the label selector and the affinity of the task. With Ray, use a version that reports selectors.",
     ),
     # -- what the provider can give
     Code.STOCKOUT: (
@@ -172,183 +176,196 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     ),
     Code.QUOTA: (
         (
-            "The availability of the group is `quota_exceeded`: the account may not have more of it. Without `until` "
-            "this lasts until the availability changes; with it, the group is available again from then on."
+            "The quota of the account does not allow more machines of the group (availability `quota_exceeded`). With "
+            "`until`, the group is available again from that time on; without it, when the availability changes."
         ),
         "Ask the provider for more quota, or allow the work on another group.",
     ),
     Code.BACKOFF: (
         (
-            "The availability of the group is `backoff`: launches were refused. Before `until` nothing is launched. "
-            "From then on one slice may be in flight at a time, and what needs more waits with this code. A gang that "
-            "needs several sends one ahead."
+            "Launches of the group were refused (availability `backoff`). Before `until` nothing is launched. From "
+            "then on one slice at a time may be in flight until a launch succeeds; other demand waits with this code. "
+            "For a gang that needs several slices, one is launched first."
         ),
-        "Wait for the time that is named, or allow the work on another group.",
+        "Wait until the named time, or allow the work on another group.",
     ),
     Code.PROBE: (
         (
-            "The group is in back-off and its time is over. One launch tests whether the provider has capacity again. "
-            "For a gang that needs several slices of the group, it is launched ahead and held; the others "
-            "follow when it is ready."
+            "The group was in back-off. One launch tests whether the provider has capacity again. For a gang that "
+            "needs several slices of the group, this slice is held, and the others are launched when it is ready."
         ),
-        "Nothing. If it succeeds, set the availability to `available`.",
+        (
+            "Nothing: the controller ends the back-off if the launch succeeds. In a scenario file, set availability to "
+            "`available`."
+        ),
     ),
     Code.LAUNCHING: (
         (
-            "The slice is in flight (booting or initializing), and nothing needs it now. It is left to come up, and "
-            "then falls under the rules for idle slices. For a demand, the meaning is that its slice is being "
-            "launched; no plan gives it for a demand, because such demand counts as placed."
+            "For a slice: it is booting or initializing, and no demand needs it now. It is not cancelled; when it is "
+            "ready, the rules for idle slices apply. For a demand: its slice is being launched. Only the controller "
+            "gives this code for a demand; in a plan such demand counts as placed."
         ),
-        "Nothing. Without a `scale_down` rule the slice will stay.",
+        "Nothing. Without a `scale_down` rule the slice stays.",
     ),
     Code.BOOTING: (
         "The demand waits for a slice that is booting.",
-        "Wait for the time that is named.",
+        "Wait until the named time.",
     ),
     # -- why another group was taken
     Code.WORSE_SCORE: (
         (
-            "Under `best-fit`: the group could have been taken, and another one fits better. The sentence names the "
-            "first point in which they differ: preferences, a wasted accelerator, kinds used, least and mean "
-            "utilization, rank, price, name."
+            "Under `best-fit`: another group fits better. The sentence names the first criterion in which they differ: "
+            "preferences, a wasted accelerator, kinds of resource used, least and mean utilization, rank, price, name."
         ),
-        "Nothing. If this group should win, give it a lower `rank` (it decides after the fit), or use `choose: rank`.",
+        "Nothing. To prefer this group, use `choose: rank` and give it a lower `rank`.",
     ),
     Code.DEARER: (
-        "Under `cheapest`: the group could have been taken, and the whole of the work costs less without it.",
-        "Nothing. More `effort` may find a still cheaper mix.",
+        "Under `cheapest`: all remaining demand together costs less without this group.",
+        "Nothing. A higher `effort` may find a cheaper mix of groups.",
     ),
     Code.LOWER_RANK: (
         (
-            "Under `rank`: the group could have been taken, and one of a better rank (a lower number) was. Within one "
-            "rank preferences decide, then groups already chosen or in flight, then the name."
+            "Under `rank`: a group with a lower rank number was chosen. Groups of equal rank are compared by "
+            "preferences, then by whether they are already chosen or in flight, then by name."
         ),
-        "Nothing. Change the `rank` of a group to change the order.",
+        "Nothing. To change the order, change `rank`.",
     ),
     # -- floors
     Code.MIN: (
-        "The group keeps at least `min` slices. Slices are launched, called back or kept for it.",
-        "Lower `min` if so many are not needed.",
+        "The group or its family has at least `min` slices. Slices are launched, called back or kept to reach it.",
+        "Nothing. Lower `min` if fewer are enough.",
     ),
     Code.SPARE: (
-        "The group holds `spare` free slices ready beyond demand. Slices are launched, called back or kept for it.",
-        "Lower `spare` if so many are not needed.",
+        (
+            "The group or its family keeps `spare` free slices ready beyond demand. Slices are launched, called back "
+            "or kept to reach it."
+        ),
+        "Nothing. Lower `spare` if fewer are enough.",
     ),
     Code.REQUEST: (
-        "A standing request (`requests`) needs room. A slice is launched or called back for it.",
-        "Nothing. Remove the request when the room is not needed any more.",
+        "A standing request (`requests`) needs capacity. A slice is launched or called back for it.",
+        "Nothing. Remove the request when the capacity is no longer needed.",
     ),
     Code.REQUESTED_CAPACITY: (
-        "The slice is idle, and a standing request needs the room on it.",
-        "Remove or shrink the request if the room is not needed any more.",
+        "The slice is idle, and a standing request needs its capacity.",
+        "Remove or reduce the request if the capacity is no longer needed.",
     ),
     # -- the life of a slice
     Code.REPLACE_LOST: (
-        "A slice was lost, and this one takes its place.",
-        "Nothing. See why the other one was lost.",
+        "The slice replaces one that was lost.",
+        "Nothing. `windlass why` shows why the other slice was lost.",
     ),
     Code.REPLACE_FAILED: (
-        "A slice never came up, and this one takes its place.",
-        "Nothing. See why the other one failed.",
+        "The slice replaces one that failed to start.",
+        "Nothing. `windlass why` shows why the other slice failed.",
     ),
     Code.MANUAL: (
-        "An operator asked for it.",
-        "Ask the operator.",
+        "An operator gave the order.",
+        "Ask the operator, whom `windlass events` names.",
     ),
     Code.IDLE: (
         (
-            "The slice has had no task for longer than `idle_timeout` of its group, no floor needs it, and nothing is "
-            "placed on it."
+            "The slice has had no task for longer than `idle_timeout` of its group, no `min`, `spare` or request needs "
+            "it, and no demand is placed on it."
         ),
         "Nothing. Raise `idle_timeout`, `min` or `spare` to keep idle slices longer.",
     ),
     Code.SURPLUS: (
-        "The slice is queued or requesting, and no demand, floor or request needs it any more. It is cancelled.",
+        (
+            "The slice is queued or requesting, and no demand, `min`, `spare` or request needs it any more. The launch "
+            "is cancelled."
+        ),
         "Nothing. Raise `spare` to keep slices beyond demand.",
     ),
     Code.LOW_UTILIZATION: (
         (
-            "Less of the group is used than its rule asks for. Under `low_utilization` the slice is drained; under "
-            "`utilization` it is marked until its delay is over, and then drained."
+            "The utilization of the group is below the target of its rule. With `low_utilization`, the slice is "
+            "drained. With `utilization`, it is marked, and drained when its `delay` is over."
         ),
-        "Nothing. Change `below` and `keep`, or `percent` and `spare_nodes`, to hold more slices.",
+        "Nothing. To keep more slices, change `below` and `keep`, or `percent` and `spare_nodes`.",
     ),
     Code.CONSOLIDATE: (
         (
-            "The work of the slice fits on running slices, or on one cheaper new slice, for less money. The slice is "
-            "drained; a new one, if there is one, is launched in the same plan."
+            "The work of the slice fits on other running slices, or on one new slice that is cheaper. The slice is "
+            "drained. If a new slice is needed, it is launched in the same plan."
         ),
-        "Nothing. Set `consolidate: false`, or name the slice in `protected`, to keep work where it is.",
+        "Nothing. To keep work where it is, set `consolidate: false`, or list the slice in `protected`.",
     ),
     Code.UNHEALTHY: (
         "A node of the slice is unhealthy, so the slice is replaced.",
-        "See the health of the node.",
+        "See the reason in `windlass why`, and the health of the node in its workload.",
     ),
     Code.LOST: (
-        "The slice is gone or dead without being asked to end.",
-        "See the events of the provider.",
+        "The slice has ended or died, and Windlass had not ended it.",
+        "See `windlass why`, which has the last output where it is known, and the events of the provider.",
     ),
     Code.PREEMPTED: (
-        "The provider took the slice back.",
+        "The provider preempted the slice.",
         "Use groups that are not `preemptible` for work that must not be interrupted.",
     ),
     Code.LEAKED: (
-        "The provider shows a slice that has no record.",
-        "Find out who launched it.",
+        (
+            "The provider lists a slice of this cluster that has no record in the journal. The controller adopts it, "
+            "or ends it again if it had been ended before."
+        ),
+        "Find out who launched it: for example a controller whose journal was lost.",
     ),
     Code.GROUP_REMOVED: (
-        "The group of the slice is not in the scenario any more. The slice takes no demand and goes.",
+        "The group of the slice is no longer in the configuration. The slice takes no demand and is released.",
         "Add the group again if it was removed by mistake.",
     ),
     Code.DRAINING: (
-        "The slice is cordoned or draining: it takes no new work and ends when it is empty.",
-        "Nothing. Demand that fits on it calls it back.",
+        "The slice is cordoned or draining: it takes no new work, and is ended when it is empty.",
+        "Nothing. Demand that fits on it cancels the drain.",
     ),
     Code.MARKED: (
-        "The slice is marked for release at a time that has not come, and nothing needs it so far.",
+        "The slice is marked: it will be drained at the time of its mark.",
         "Nothing. Work that is placed on it removes the mark.",
     ),
     Code.ENDING: (
-        "The slice is leaving or gone (terminating, terminated, failed, lost). It takes no work.",
-        "Nothing. It counts for the limits until it is confirmed gone.",
+        "The slice is ending or has ended (terminating, terminated, failed, lost). It takes no work.",
+        "Nothing. It counts for the limits until the provider confirms that it is gone.",
     ),
     Code.NO_RULE: (
         (
-            "The slice is idle, and its group has no `scale_down` rule, so it never shrinks. On an unmark: the "
-            "group has no `utilization` rule any more, so the mark is removed."
+            "The slice is idle, but its group has no `scale_down` rule, so it is never released. For an unmark: the "
+            "group no longer has a `utilization` rule, so the mark is removed."
         ),
-        "Add `scale_down: {idle_timeout: SECONDS}` to the group if idle slices should go.",
+        "To release idle slices, add `scale_down: {idle_timeout: 5m}` to the group.",
     ),
     Code.BUSY: (
-        "Work runs on the slice, and no rule of the group asks for its release.",
-        "Nothing. It can go when its work has ended.",
+        "Work runs on the slice, and no rule of the group releases it.",
+        "Nothing. It can be released when its work has ended.",
     ),
     Code.PLACED: (
         "Demand is placed on the slice in this plan.",
-        "Nothing. `placements` says which.",
+        "Nothing. `placements` lists the demand.",
     ),
     Code.YOUNG: (
         "The slice became ready only a short time ago.",
-        "Wait until it has been there longer.",
+        "Wait until it has been ready for longer.",
     ),
     Code.NOT_IDLE_LONG_ENOUGH: (
-        "The slice is idle, and its `idle_timeout` has not passed. The sentence has the time that is left.",
+        "The slice is idle, but not yet for `idle_timeout`. The sentence has the remaining time.",
         "Wait, or lower `idle_timeout`.",
     ),
     Code.PROTECTED: (
-        "The group names the slice in `protected`. It is never released.",
-        "Take it off the list when it may go.",
+        "The slice is listed in `protected` of its group, so it is never released.",
+        "Remove it from the list when it may be released.",
     ),
     Code.DRAIN_ABORTED: (
-        "The slice was draining, and its work did not end in time.",
-        "Look at what runs there.",
+        (
+            "A drain was given up: running work did not end within `drain_timeout`, or the workload refused the drain. "
+            "The slice takes work again."
+        ),
+        "See which tasks run there.",
     ),
     Code.NOT_WORTH_IT: (
         (
-            "No rule of the group asks for the release of the slice: enough is used, the group is being launched in "
-            "the same plan, or a node of the slice is unhealthy, which scaling down does not handle."
+            "No rule releases the slice: the group is used enough, the same plan launches slices of the group, or a "
+            "node of the slice is unhealthy (unhealthy slices are replaced by the controller, not by these rules)."
         ),
-        "Nothing, or change the rules under `scale_down`.",
+        "Nothing, or change the rules in `scale_down`.",
     ),
 }
 
@@ -364,15 +381,15 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "strategy": ("text", "How groups were chosen: `best-fit`, `rank` or `cheapest`."),
             "launch": ("mapping", "Slices to launch, by group. Groups without any are left out."),
             "launches": ("list", "The same with reasons, see below."),
-            "cancel": ("list", "Slices in flight that are given up."),
-            "drain": ("list", "Ready slices that are to be emptied and released."),
-            "uncordon": ("list", "Cordoned or draining slices that are called back."),
+            "cancel": ("list", "Slices in flight whose launch is cancelled."),
+            "drain": ("list", "Ready slices to drain and release."),
+            "uncordon": ("list", "Cordoned or draining slices whose drain is cancelled."),
             "mark": ("list", "Slices that are scheduled for release."),
-            "unmark": ("list", "Slices whose mark is taken off."),
+            "unmark": ("list", "Slices whose mark is removed."),
             "placements": ("list", "Which tasks go where."),
-            "waiting": ("list", "Which tasks and requests find no place, and why."),
-            "keep": ("list", "All other slices, and why they stay."),
-            "hourly_cost": ("mapping", "Dollars per hour: `now`, and `planned` when the plan is carried out."),
+            "waiting": ("list", "Which tasks and requests cannot be placed, and why."),
+            "keep": ("list", "All other slices, and why they are kept."),
+            "hourly_cost": ("mapping", "Dollars per hour: `now`, and `planned`, after the plan is carried out."),
             "mistakes": (
                 "list",
                 "One line for each demand with `INVALID_DEMAND`. Empty for a file.",
@@ -383,7 +400,7 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
         "An entry of `launches`",
         {
             "group": ("text", "What is launched."),
-            "first": ("number", "The new slices are `new:GROUP:first` and on."),
+            "first": ("number", "The index of the first new slice: they are `new:GROUP:first` and following."),
             "count": ("number", "How many."),
             "code": ("text", "Why: a [reason code](reasons.md)."),
             "why": ("text", "The same as a sentence."),
@@ -392,8 +409,8 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "passed_over": (
                 "mapping",
                 (
-                    "For each other group `code` and `why` it was not taken. Empty where there was no choice, as for "
-                    "`min` and `spare`."
+                    "For each group that was not chosen: `code` and `why`. Empty if there was no choice, as for `min` "
+                    "and `spare`."
                 ),
             ),
         },
@@ -413,7 +430,7 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "demand": ("text", "The id of the demand."),
             "count": ("number", "How many of its tasks."),
             "on": ("text", "The id of a slice, or `new:GROUP:i` for one that is launched."),
-            "bundle": ("number", "For a gang: the place of the bundle in its list, from 0."),
+            "bundle": ("number", "For a gang: the index of the bundle in its list, from 0."),
         },
     ),
     (
@@ -423,12 +440,12 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "count": ("number", "How many of its tasks wait."),
             "code": ("text", "The nearest reason: a [reason code](reasons.md)."),
             "why": ("text", "The same as a sentence."),
-            "groups": ("mapping", "For each group `code` and `why` of the first check that fails."),
+            "groups": ("mapping", "For each group: `code` and `why` of the first check that fails."),
             "unblocks": (
                 "list",
                 (
                     "Changes that would place the demand, at most 5, the smallest first. May be empty: the number of "
-                    "what-if plans is bounded."
+                    "what-if plans is limited."
                 ),
             ),
         },
@@ -440,12 +457,11 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "set": (
                 "list",
                 (
-                    "The same for programs: each entry has `path`, the keys that lead to a place in the scenario (a "
-                    "demand or request is named by its id), and `value`, what to write there. A `value` of null means "
-                    "to leave the key out."
+                    "The same for programs: each entry has `path`, a list of keys of the scenario (a demand or request "
+                    "is named by its id), and `value`, the new value. A `value` of null means to remove the key."
                 ),
             ),
-            "hourly_cost": ("number", "Dollars per hour that it adds to what the cost ceiling counts."),
+            "hourly_cost": ("number", "Dollars per hour that the change adds, as the cost ceiling counts them."),
         },
     ),
 )

@@ -103,7 +103,7 @@ def test_cancelling_reports_how_many_tasks_end_and_how_many_never_start(home):
     queue = a_job(home, {}, count=2)
     queue.submit("b", ["sh"], CPU, 3)
     assert run("cancel", "a").stdout.startswith("a is cancelled: 2 running tasks are being ended\n")
-    assert run("cancel", "a").stdout.startswith("a is cancelled already; 2 tasks of it still being ended\n")
+    assert run("cancel", "a").stdout.startswith("a is cancelled already; 2 tasks still ending\n")
     assert run("cancel", "b").stdout.startswith("b is cancelled: 3 waiting tasks will not start\n")
     assert run("cancel", "b").stdout.startswith("b is finished already: 3 cancelled\n")
     output = json.loads(run("cancel", "b", "--json").stdout)

@@ -122,7 +122,7 @@ def _watched_job(cluster: Running) -> None:
     assert "stopped waiting" in cluster.output("why", "job")
     assert "1 task running on 1 host: the machine is never ended while they run" in cluster.output("why", one["id"])
     assert "Plan: nothing to do." in cluster.output("plan", "--live")
-    assert "all is well" in cluster.output("doctor")
+    assert "no problems" in cluster.output("doctor")
 
     assert cluster.data("drain", one["id"])["heard"] is True
     cluster.until(lambda seen: seen["slices"][0]["state"] == "draining")

@@ -60,9 +60,9 @@ def test_options_after_the_command_are_the_commands(queue_directory):
 @pytest.mark.parametrize(
     ("words", "output"),
     [
-        (("--needs", "cpu", "--", "ls"), "'cpu' is no need; write resource=amount, such as cpu=1,memory=2Gi"),
+        (("--needs", "cpu", "--", "ls"), "'cpu' is not a need; write resource=amount, such as cpu=1,memory=2Gi"),
         (("--needs", "cpu=much", "--", "ls"), "cpu must be a number such as 4, 500m or 16Gi, is 'much'"),
-        (("--needs", "cpu=1,cpu=2", "--", "ls"), "cpu is there twice"),
+        (("--needs", "cpu=1,cpu=2", "--", "ls"), "cpu is given twice"),
         (("--needs", "gpu=1.5", "--", "ls"), "above 1 it must be a whole number of devices"),
         (("--needs", "cpu=0", "--", "ls"), "a task must need something"),
         (("--name", "a/b", "--", "ls"), "cannot be named 'a/b'"),
@@ -138,7 +138,7 @@ def test_a_gang_is_one_job_of_so_many_tasks(queue_directory):
 @pytest.mark.parametrize(
     ("words", "output"),
     [
-        (("--gang", "2", "--needs", "cpu=1", "--needs", "gpu=1"), "the members of a gang all need the same"),
+        (("--gang", "2", "--needs", "cpu=1", "--needs", "gpu=1"), "all members of a gang have the same needs"),
         (("--gang", "2", "--count", "3"), "--gang 2 is a job of 2 tasks, and --count says 3"),
         (("--gang", "2", "--retries", "1"), "give no retries"),
         (("--env", "NOT_SET_HERE"), "NOT_SET_HERE is not set in this shell"),

@@ -54,7 +54,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     GOOD + "provider: {}\n": ("provider:", "did you mean providers?"),
     GOOD + "slices: []\n": ("slices", "unknown key"),
     GOOD + "now: 5\n": ("now", "unknown key"),
-    GOOD + WORKLOAD: ("workload", "is there twice"),
+    GOOD + WORKLOAD: ("workload", "is given twice"),
     # -- cluster and groups, as in a scenario ----------------------------------------------------------------------
     GOOD + "cluster: {max_nods: 5}": ("cluster.max_nods", "did you mean max_nodes?"),
     GOOD + "cluster: {max_nodes: -1}": ("cluster.max_nodes", "at least 0"),
@@ -79,8 +79,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     group("provider: [here]"): ("groups.g.provider", "a list"),
     group("settings: 5"): ("groups.g.settings", "a mapping of settings", "5"),
     group("settings: [a]"): ("groups.g.settings", "a list"),
-    group("settings: {a: {b: 1, b: 2}}"): ("groups.g.settings.a.b", "is there twice"),
-    group("settings: {a: [{b: 1, b: 2}]}"): ("groups.g.settings.a[0].b", "is there twice"),
+    group("settings: {a: {b: 1, b: 2}}"): ("groups.g.settings.a.b", "is given twice"),
+    group("settings: {a: [{b: 1, b: 2}]}"): ("groups.g.settings.a[0].b", "is given twice"),
     f"{GROUPS}{WORKLOAD}providers: {{a: {{type: local}}, b: {{type: local}}}}": (
         "groups.g.provider",
         "several",

@@ -17,7 +17,7 @@ from windlass import __version__
 
 SECTIONS = {
     ("Start", "start"): {
-        "demo": "See it work on this computer, in about 15 seconds.",
+        "demo": "See Windlass work on this computer, in about 15 seconds.",
         "init": "Write a first configuration file.",
         "run": "Run the controller of a cluster.",
         "down": "Drain and end every machine of a cluster.",
@@ -25,34 +25,34 @@ SECTIONS = {
     ("Jobs", "jobs"): {
         "submit": "Put a command into the queue; with --wait, wait for it.",
         "jobs": "List the jobs in the queue and their progress.",
-        "logs": "Show the output of a job.",
+        "logs": "Print the output of a job.",
         "cancel": "Cancel a job: start no more tasks, and end the running ones.",
     },
-    ("Look", "look"): {
+    ("Inspect", "look"): {
         "status": "Show what the cluster is doing now.",
         "why": "Explain the state of a job, a machine or a group, now or earlier.",
         "events": "List what happened, and why.",
         "doctor": "Check everything that a cluster needs.",
         "top": "Watch the cluster live in the terminal.",
         "cost": "Show what was spent, by group, job or account.",
-        "serve": "Serve the dashboard and the API from the journal alone.",
+        "serve": "Serve the dashboard and the API without a controller.",
         "open": "Open the dashboard in a browser.",
     },
     ("Operate", "operate"): {
-        "freeze": "Stop buying and releasing machines, in one group or in all.",
+        "freeze": "Stop buying and releasing machines of one group or of all.",
         "resume": "Undo a freeze.",
-        "drain": "Empty a machine and release it.",
+        "drain": "Wait for the work of a machine, and release it.",
         "token": "Create, list and revoke tokens of the server.",
         "config": "Check, explain or import a configuration.",
         "bootstrap": "Print the script that prepares a remote machine.",
         "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
     },
-    ("Ask before it acts", "whatif"): {
-        "plan": "Show what would be done for a file or a live cluster, and why.",
-        "offers": "List machines of clouds with prices, and the best fit.",
+    ("What if", "whatif"): {
+        "plan": "Show what Windlass would do for a file or a live cluster, and why.",
+        "offers": "List cloud machines that fit, with prices.",
         "replay": "Repeat recorded decisions, with the same or other settings.",
         "compare": "Run one trace of jobs under several policies.",
-        "simulate": "Run the controller in a simulated cluster with faults.",
+        "simulate": "Run a trace of jobs, or random clusters with faults, in a simulation.",
         "shadow": "Show what a shadow controller would have done.",
     },
 }
@@ -108,7 +108,7 @@ class _LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="windlass")
 def windlass() -> None:
-    """Decides how many machines a cluster needs, starts and ends them, and explains why."""
+    """An autoscaler: it decides how many machines a cluster needs, starts and ends them, and explains why."""
 
 
 def main() -> None:

@@ -25,12 +25,12 @@ class Types:
         return section
 
     def form(self, name: str) -> Form:
-        """Return the keys of one type. ``listed`` makes ``type`` list all types, for the reference."""
+        """Return the keys of one type."""
         return self.section(name).typed(Key(REQUIRED, "The type."))
 
     def reference_form(self, name: str) -> Form:
-        meaning = " ".join(f"`{one}`: {self.known[one].summary}" for one in self.known)
-        return self.section(name).typed(Key(REQUIRED, meaning))
+        """Return the keys of one type; the meaning of ``type`` is the summary of this type."""
+        return self.section(name).typed(Key(REQUIRED, f"`{name}`: {self.known[name].summary}"))
 
 
 PROVIDERS: Final = Types("a provider", PROVIDER_TYPES)

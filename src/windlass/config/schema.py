@@ -35,14 +35,14 @@ INTERVAL: Final = Section(
             Duration(low=0.01, high=3600),
             _POLICY.evaluation_interval.min,
             "s",
-            "The shortest time between two plans, even when much happens.",
+            "The shortest time between two plans.",
         ),
         Setting(
             "max",
             Duration(low=0.01, high=3600),
             _POLICY.evaluation_interval.max,
             "s",
-            "The longest time between two plans, even when nothing happens.",
+            "The longest time between two plans, if nothing happens.",
         ),
     ),
 )
@@ -62,24 +62,23 @@ BACKOFF: Final = Section(
             Duration(low=1),
             _POLICY.backoff.heal,
             "s",
-            "The age at which a failure no longer counts. From `window` on it counts less and less. At least `window`.",
+            "The age from which on a failure no longer counts. Between `window` and this age its weight falls. At "
+            "least `window`.",
         ),
-        Setting(
-            "floor", Share(), _POLICY.backoff.floor, "", "The lowest health. Even there one launch at a time is tried."
-        ),
+        Setting("floor", Share(), _POLICY.backoff.floor, "", "The lowest health. One launch at a time is still tried."),
         Setting(
             "pause",
             Duration(low=0),
             _POLICY.backoff.pause,
             "s",
-            "How long nothing is launched after a failure: this time divided by the health of the group.",
+            "After a failure, nothing is launched for this time divided by the health of the group.",
         ),
         Setting(
             "quota_block",
             Duration(low=0),
             _POLICY.backoff.quota_block,
             "s",
-            "How long nothing is launched after a quota error; the first success ends it.",
+            "How long nothing is launched after a quota error. A successful launch ends it.",
         ),
         Setting(
             "boot_pause",
@@ -104,14 +103,15 @@ POLICY: Final = Section(
         SubSection("evaluation_interval", INTERVAL, "How often a plan is made."),
         _span(
             "observe_timeout",
-            "How long the workload or a provider may take to answer, and how long its last answer is used; after that "
-            "it is unknown.",
+            "How long the workload or a provider may take to answer, and how long its last answer is used. After that "
+            "its state is unknown.",
             low=0.1,
             high=3600,
         ),
         _span(
             "call_timeout",
-            "How long a call to a provider or the workload may take. Later observations show what it did.",
+            "How long a call to a provider or the workload may take. What an unfinished call has done is seen in later "
+            "observations.",
             0.1,
         ),
         _span(
@@ -119,55 +119,58 @@ POLICY: Final = Section(
         ),
         _span(
             "requesting_timeout",
-            "How long a provider may take to list a machine that was requested. It is requested three times.",
+            "How long a provider may take to list a machine that was requested. After that the request is repeated, "
+            "three times in all.",
         ),
-        _span("boot_timeout", "How long a machine may boot before it is given up."),
+        _span("boot_timeout", "How long a machine may take to boot. After that it is ended."),
         _span(
             "initializing_timeout",
-            "How long the hosts of a machine may take to join the workload before it is given up.",
+            "How long the hosts of a machine may take to join the workload. After that it is ended.",
         ),
         _span(
-            "cordon_timeout", "How long the workload may take to acknowledge a cordon before the cordon is withdrawn."
+            "cordon_timeout",
+            "How long the workload may take to acknowledge a cordon. After that the cordon is withdrawn.",
         ),
         _span(
             "drain_timeout",
             "How long a drain waits for running work. After that the machine takes work again; see `allow_eviction`.",
         ),
-        _span("terminate_timeout", "How long a machine may take to end before it is ended again."),
+        _span("terminate_timeout", "How long a machine may take to end. After that the call is repeated."),
         _span(
             "vanish_timeout",
             (
                 "How long a machine must be missing from its provider's list before it counts as lost. If the "
-                "workload still sees it, `unhealthy_timeout` applies. Time without an answer of the provider "
+                "workload still sees it, `unhealthy_timeout` applies. Time in which the provider does not answer "
                 "does not count."
             ),
             0,
         ),
         _span(
-            "unhealthy_timeout", "How long a machine may be broken, or missing in the workload, before it is replaced."
+            "unhealthy_timeout",
+            "How long a machine may be unhealthy, or missing in the workload, before it is replaced.",
         ),
         Setting(
             "allow_eviction",
             Flag(),
             _POLICY.allow_eviction,
             "",
-            "Whether work that still runs after `drain_timeout` may be ended on a machine that must go: one that is "
-            "over a limit, drained by an operator, of a removed group, or unhealthy. Work is never ended to save "
-            "money. With `false`, running work is never ended.",
+            "Whether work that still runs after `drain_timeout` may be ended. This applies only to machines that must "
+            "go: over a lowered limit, drained by an operator, of a removed group, or unhealthy. Work is never ended "
+            "to save money. With `false`, running work is never ended.",
         ),
         Setting(
             "launch_concurrency",
             Whole(low=1, high=10_000),
             _POLICY.launch_concurrency,
             "calls",
-            "The number of launch calls of one group at the same time.",
+            "The highest number of concurrent launch calls of one group.",
         ),
         Setting(
             "launch_rate",
             Whole(low=1),
             _POLICY.launch_rate,
             "per minute",
-            "Launches of one group per minute at full health.",
+            "The highest number of launches per minute of one group; less if its health is below 1.",
         ),
         SubSection("backoff", BACKOFF, "How failures of a group slow down its launches."),
     ),
@@ -184,8 +187,8 @@ JOURNAL: Final = Section(
             ".windlass/journal.db",
             "",
             (
-                "A path (a relative one starts at the directory of the configuration), `:memory:`, or `postgresql://USER@HOST/NAME`."
-                " Put passwords into `PGPASSWORD` or a password file. `journal: PATH` is the short form."
+                "The path of an SQLite file, `:memory:`, or `postgresql://USER@HOST/NAME`. Put a password into "
+                "`PGPASSWORD` or a password file. `journal: PATH` is the short form."
             ),
         ),
         Setting(
@@ -193,7 +196,8 @@ JOURNAL: Final = Section(
             Duration(low=60),
             "30d",
             "s",
-            "How far back `why --at` and `replay` can look. Older records go, except those of existing machines.",
+            "How far back `why --at` and `replay` can look. Older records are deleted, except those of existing "
+            "machines.",
         ),
     ),
     short="location",
@@ -206,14 +210,14 @@ LEADER: Final = Section(
             Duration(low=1, high=3600),
             Leadership().lease,
             "s",
-            "How long a controller that has died still counts as the leader.",
+            "How long a controller that does not renew its lease still counts as the leader.",
         ),
         Setting(
             "holder",
             Name(),
             None,
             "",
-            "The name under which this controller holds the lease; unique among the controllers of a journal.",
+            "The name of this controller in the lease. It must be unique among the controllers of a journal.",
             absent="`HOST:PID`",
         ),
     ),
@@ -231,13 +235,13 @@ GROUP_SETTINGS: Final = Form.of(
             ValueType(
                 lambda reader, at, value: reader.speed(at, value), {"type": "number", "minimum": 0}, "float", float
             ),
-            "At most this many times the number of running machines (at least 1) start at once, as in Ray's own "
-            "autoscaler. Without it, everything that is needed is launched at once.",
-            default="no pacing",
+            "The highest number of machines that start at the same time, as a multiple of the running machines (at "
+            "least 1), as in Ray's autoscaler.",
+            default="no limit",
         ),
         "settings": Declared(
             ValueType(lambda reader, at, value: reader.provider_settings(at, value), {"type": "object"}, "Any", dict),
-            "Settings for the provider, such as an instance type. They are passed on unchanged.",
+            "Settings for the provider, such as `instance_type`. They are passed on unchanged.",
         ),
     },
 )
@@ -247,15 +251,16 @@ LAUNCHES: Final = Form.of(
     Settings,
     {
         "max_concurrent_launches": Declared(
-            whole(10**6, low=1), "Machines of all groups that may start at once.", "slices", "no limit"
+            whole(10**6, low=1), "The highest number of machines that start at the same time.", "slices", "no limit"
         )
     },
 )
 MACHINES: Final = {
     "offers": Key(
         "none",
-        "Buy any fitting machine of a catalogue. It replaces `resources`, `price`, `preemptible` and `provider`. Each "
-        "offer becomes a group `NAME/TYPE/MARKET`; `min`, `max`, `spare` and `rank` apply to all of them together.",
+        "Buy any machine type of a catalogue that fits. It replaces `resources`, `price`, `preemptible` and "
+        "`provider`. Each offer becomes a group `NAME/TYPE/MARKET`; `min`, `max`, `spare` and `rank` apply to all of "
+        "them together.",
     ),
     "image": Key("that of the provider", "The software that its machines need before their program starts."),
 }
@@ -275,9 +280,9 @@ CONFIG: Final = Form(
         "workload": Key(REQUIRED, "The system that runs the work."),
         "journal": Key("see below", "Where every observation and decision is recorded."),
         "policy": Key("see below", "Intervals, time limits and back-off."),
-        "leader": Key("see below", "The election of the one controller that decides, if several share a journal."),
+        "leader": Key("see below", "Leader election, if several controllers share a journal."),
         "shadow": Key(
-            "`false`", "Observe, plan and record what would be done, but do nothing, as `windlass run --shadow`."
+            "`false`", "Observe, plan and record what would be done, but do nothing, like `windlass run --shadow`."
         ),
         "server": Key("see below", "The HTTP API and the dashboard."),
         "notify": Key("none", "Webhooks that receive alarms."),

@@ -35,22 +35,22 @@ SERVER: Final = Section(
             Name(),
             "127.0.0.1:7878",
             "",
-            "`HOST:PORT`, `[::1]:PORT` or `unix:PATH`. Another address than loopback needs `tls` or `behind_proxy`.",
+            "`HOST:PORT`, `[::1]:PORT` or `unix:PATH`. An address other than loopback needs `tls` or `behind_proxy`.",
         ),
         Setting(
             "token_file",
             Place(),
             ".windlass/tokens",
             "",
-            "One token per line: `ROLE TOKEN NAME`. The first start makes it with one operator and one viewer, mode "
-            "0600; it is read again when it changes.",
+            "The file with the tokens, one per line: `ROLE TOKEN NAME`. The first start creates it (mode 0600) with "
+            "one operator and one viewer. A server reads it again when it changes.",
         ),
         Setting(
             "allowed_hosts",
             Words(),
             None,
             "",
-            "Further names that the `Host` header may have, besides the listen address.",
+            "Names that the `Host` header may have, in addition to the listen address.",
             "none",
         ),
         Setting(
@@ -58,7 +58,7 @@ SERVER: Final = Section(
             Words(),
             None,
             "",
-            "Further origins that may send changes, besides the server's own.",
+            "Origins that may send changes, in addition to the server's own.",
             "none",
         ),
         SubSection("tls", TLS, "Serve over TLS."),
@@ -77,23 +77,23 @@ SERVER: Final = Section(
             "Who may read `/metrics`: `token` (requests with a token) or `open` (everyone).",
         ),
         Setting(
-            "write_rate", Whole(low=1), 60, "per minute", "The number of changes per minute that one token may send."
+            "write_rate", Whole(low=1), 60, "per minute", "The highest number of changes per minute with one token."
         ),
         Setting(
             "max_streams",
             Whole(low=1, high=100_000),
             256,
             "",
-            "The number of event streams at the same time; another one gets status 503.",
+            "The highest number of open event streams. Another request gets status 503.",
         ),
         Setting(
             "stream_passes",
             Whole(low=1),
             1000,
             "passes",
-            "How many passes of changes are kept for readers that reconnect.",
+            "How many passes are kept for readers of the stream that reconnect.",
         ),
-        Setting("what_if_timeout", Duration(low=1), "5m", "s", "The time limit of one replay."),
+        Setting("what_if_timeout", Duration(low=1), "5m", "s", "The time limit of one what-if replay."),
     ),
 )
 NOTIFY: Final = Section(

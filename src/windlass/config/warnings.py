@@ -39,6 +39,6 @@ def _never_shrinking(groups: Iterable[Group], made: Collection[str]) -> Iterator
         if group.scale_down is None and group.max > group.min:
             name = group.family if group.family in made else group.name
             yield (
-                f"groups.{name} has no scale_down rule, so its machines are never given back; "
+                f"groups.{name} has no scale_down rule, so its machines are never released; "
                 "add one such as scale_down: {idle_timeout: 5m}"
             )

@@ -146,7 +146,7 @@ class DataReader:
         """Returns its entries; an empty mapping if it is not a mapping."""
         if isinstance(value, Doubled):
             for key in value.keys_twice:
-                self.wrong((*at, key), "is there twice; keep one of them")
+                self.wrong((*at, key), "is given twice; keep one of them")
         elif not isinstance(value, Mapping):
             self.wrong(at, f"must be {noun}, is {shown(value)}")
             return {}

@@ -84,20 +84,24 @@ CLUSTER: Final = Form.of(
                 {"type": "string", "pattern": f"^{CLUSTER_NAME.pattern}$"},
                 "str",
             ),
-            "The mark of its machines at their provider, with the id of the journal: lower-case letters, digits and "
-            "dashes. Two clusters on one account need two names.",
+            "The name of the cluster: lower-case letters, digits and dashes. Machines are tagged with it and with the "
+            "id of the journal. Two clusters on one account need different names.",
         ),
         "max_nodes": Declared(
-            whole(MOST), "Nodes over all groups, from queued until confirmed gone.", "nodes", "no limit"
+            whole(MOST),
+            "The highest number of nodes over all groups. A node counts from queued until it is confirmed gone.",
+            "nodes",
+            "no limit",
         ),
         "max_hourly_cost": Declared(
             MONEY,
-            "Dollars per hour: running, in flight and planned. Groups without a price count as 0.",
+            "The highest cost of all machines, running, in flight and planned, in dollars per hour. Groups without a "
+            "price count as 0.",
             "$/h",
             "no limit",
         ),
         "max_launching": Declared(
-            whole(MOST), "Slices of all groups that may be in flight at once.", "slices", "no limit"
+            whole(MOST), "The highest number of slices in flight, over all groups.", "slices", "no limit"
         ),
         "choose": Declared(
             one_of(STRATEGIES),
@@ -107,16 +111,16 @@ CLUSTER: Final = Form.of(
         ),
         "effort": Declared(
             whole(MOST_EFFORT, low=1),
-            "`cheapest` only: rounds of search for a cheaper mix. Rounds, not seconds, so that the same input gives "
-            "the same plan.",
+            "`cheapest` only: how many rounds the search for a cheaper mix takes. It is counted in rounds and not in "
+            "seconds, so that the same input gives the same plan.",
             "rounds",
         ),
         "own_machine_premium": Declared(
             share(0, MOST_APART),
-            "`cheapest` only: single tasks get slices of their own, which can be given back one by one, as long as "
-            "these cost at most this share more per hour than the one that they would share. 0: at equal cost. Its "
-            "old name `apart` is read, too.",
-            default="tasks share slices for the least gain",
+            "`cheapest` only: the highest extra cost per hour, as a fraction, for giving each task its own slice "
+            "instead of one that several tasks share. Such slices can be released one by one. `0`: only at equal "
+            "cost. The old name `apart` is accepted.",
+            default="off: tasks share slices",
             field="apart",
             old_name="apart",
         ),
@@ -128,22 +132,20 @@ LOW_UTILIZATION: Final = Form.of(
     {
         "below": Declared(
             share(0, 1, above=True),
-            "A share above 0 and up to 1. The rule acts when less of the group is used, counted in its accelerator, "
-            "else cpu, else its first resource by name.",
+            "A share above 0 and up to 1. The rule applies when less than this share of the group is used. The share "
+            "is that of its accelerator, else of `cpu`, else of its first resource by name.",
         ),
-        "keep": Declared(whole(MOST_SLICES), "Slices to keep beyond what the work needs.", "slices"),
+        "keep": Declared(whole(MOST_SLICES), "How many slices to keep beyond those that the work needs.", "slices"),
     },
 )
 UTILIZATION: Final = Form.of(
     "utilization",
     UtilizationTarget,
     {
-        "percent": Declared(whole(100, low=1), "1 to 100: how many of the ready slices should be in use.", "%"),
-        "delay": Declared(SPAN, "Seconds between mark and drain.", "s"),
-        "spare_nodes": Declared(
-            whole(MOST_SLICES), "Slices to keep beyond those in use, in addition to the percentage.", "slices"
-        ),
-        "resource": Declared(NAME, "What counts as use: a resource of the group.", default="any work"),
+        "percent": Declared(whole(100, low=1), "1 to 100: the share of ready slices that should be in use.", "%"),
+        "delay": Declared(SPAN, "The time between the mark and the drain of a slice.", "s"),
+        "spare_nodes": Declared(whole(MOST_SLICES), "How many slices to keep at least beyond those in use.", "slices"),
+        "resource": Declared(NAME, "The resource whose use counts; it must be one of the group.", default="any work"),
     },
 )
 SCALE_DOWN: Final = Form.of(
@@ -152,13 +154,13 @@ SCALE_DOWN: Final = Form.of(
     {
         "idle_timeout": Declared(
             SPAN,
-            "Seconds without a task after which a ready slice is drained; the longest idle first.",
+            "The time without a task after which a ready slice is drained. The longest idle slice goes first.",
             "s",
             "off",
         ),
         "low_utilization": Declared(
             section("low_utilization", LOW_UTILIZATION),
-            "Drain when little of the group is used and no waiting demand would fit on it.",
+            "Drain slices when little of the group is used and no waiting demand would fit on it.",
             default="off",
         ),
         "utilization": Declared(
@@ -167,7 +169,7 @@ SCALE_DOWN: Final = Form.of(
             default="off",
         ),
         "consolidate": Declared(
-            FLAG, "Drain a slice whose work fits elsewhere for less money; one move per plan and group. Needs prices."
+            FLAG, "Drain a slice whose work fits elsewhere for less money, one per plan and group. Needs prices."
         ),
     },
 )
@@ -178,11 +180,11 @@ AVAILABILITY: Final = Form.of(
         "state": Declared(one_of(STOCK), "`available`, `backoff` or `quota_exceeded`.", default=REQUIRED),
         "until": Declared(
             INSTANT,
-            "When it ends. `backoff`: no launch before it, and from then on (or without it) one slice in flight at a "
-            "time. `quota_exceeded`: no launch before it, available from then on; without it, no launch at all.",
-            default="open",
+            "The end of the state; nothing is launched before it. After a `backoff`, or without an end, one slice at a "
+            "time may be in flight. After `quota_exceeded` the group is available; without an end nothing is launched.",
+            default="no end",
         ),
-        "why": Declared(TEXT_VALUE, "A note that is repeated in the reasons."),
+        "why": Declared(TEXT_VALUE, "A note that appears in the reasons."),
     },
 )
 TAINT: Final = Form.of(
@@ -201,68 +203,69 @@ FAMILY: Final = Form.of(
     "a family",
     Family,
     {
-        "max": Declared(whole(MOST_SLICES), "Slices of all its groups together at most. At least `min`.", "slices"),
+        "max": Declared(whole(MOST_SLICES), "The highest number of slices of all its groups together.", "slices"),
         "min": Declared(
             whole(MOST_SLICES),
-            "Slices of all its groups together at least, busy or not. Missing ones are bought in the group that is "
-            "available and has the lowest price (under `rank` and `best-fit`: the lowest rank, then price).",
+            "The lowest number of slices of all its groups together, busy or not. They are bought in the available "
+            "group with the lowest price (under `rank` and `best-fit`: the lowest rank, then the lowest price).",
             "slices",
         ),
         "spare": Declared(
-            whole(MOST_SLICES), "Free slices of all its groups together that are kept ready beyond demand.", "slices"
+            whole(MOST_SLICES), "How many free slices of all its groups are kept ready beyond demand.", "slices"
         ),
-        "rank": Declared(
-            whole(MOST), "The rank of each of its groups that has none of its own.", default="100", field=None
-        ),
+        "rank": Declared(whole(MOST), "The rank of its groups that have no `rank`.", default="100", field=None),
     },
 )
 GROUP: Final = Form.of(
     "a group",
     Group,
     {
-        "resources": Declared(RESOURCES, "What one node has. Any names; `gpu` and `tpu` are whole devices."),
+        "resources": Declared(
+            RESOURCES, "The resources of one node. Names are free; `gpu` and `tpu` are whole devices."
+        ),
         "labels": Declared(LABELS, "Labels of its nodes, as text."),
         "taints": Declared(list_of("taints", TAINT), "Taints of its nodes: only work that tolerates them runs there."),
         "hosts": Declared(whole(MOST_HOSTS, low=1), "Nodes per slice.", "nodes"),
-        "min": Declared(whole(MOST_SLICES), "Slices that are kept at least, busy or not.", "slices"),
+        "min": Declared(whole(MOST_SLICES), "The lowest number of slices, busy or not.", "slices"),
         "max": Declared(
             whole(MOST_SLICES),
-            "Slices at most, from queued until confirmed gone. At least `min`. In a family the default is its `max`.",
+            "The highest number of slices. A slice counts from queued until it is confirmed gone. In a family, the "
+            "default is the `max` of the family.",
             "slices",
             "required without `family`",
         ),
         "spare": Declared(
-            whole(MOST_SLICES), "Free slices (no task, nothing placed) that are kept ready beyond demand.", "slices"
+            whole(MOST_SLICES), "How many free slices (without tasks) are kept ready beyond demand.", "slices"
         ),
         "family": Declared(
             ValueType(lambda reader, at, value: reader.family_name(at, value), {"type": "string"}, "str"),
-            "The family whose `min`, `max` and `spare` hold over all its groups together.",
+            "The family of the group. `min`, `max` and `spare` of a family apply to all its groups together.",
             default="none",
         ),
-        "fallback": Declared(
-            FLAG, "Whether it is bought only where no other group of its family is available. Needs `family`."
-        ),
+        "fallback": Declared(FLAG, "Buy this group only if no other group of its family is available. Needs `family`."),
         "rank": Declared(
             whole(MOST),
-            "Under `rank` the group with the lowest number is taken first; elsewhere it breaks ties.",
+            "With the strategy `rank`, the group with the lowest number is chosen first. With others it breaks ties.",
             default="100, or that of its family",
         ),
         "price": Declared(MONEY, "Dollars per hour for one slice, as a number or as text such as `$1.25`.", "$/h"),
         "preemptible": Declared(
-            FLAG, "Whether the provider may take it back. Its nodes have it as the label `preemptible`."
+            FLAG, "Whether the provider may preempt it (spot). Its nodes have this value as the label `preemptible`."
         ),
-        "max_launching": Declared(
-            whole(MOST), "Slices of this group that may be in flight at once.", "slices", "no limit"
-        ),
+        "max_launching": Declared(whole(MOST), "The highest number of its slices in flight.", "slices", "no limit"),
         "scale_down": Declared(
-            section("scale_down", SCALE_DOWN), "The rules that may release its slices.", default="never shrinks"
+            section("scale_down", SCALE_DOWN), "The rules that release its slices.", default="never shrinks"
         ),
         "availability": Declared(
-            section("availability", AVAILABILITY), "The known state of the provider's stock.", default="available"
+            section("availability", AVAILABILITY),
+            "Whether the provider can launch machines of it now.",
+            default="available",
         ),
         "protected": Declared(SLICE_IDS, "Ids of slices that are never released."),
-        "boot_seconds": Declared(SPAN, "Time until a new slice can take work; consolidation counts it as cost.", "s"),
-        "frozen": Declared(FLAG, "An operator has frozen it: nothing is launched in it and nothing of it is released."),
+        "boot_seconds": Declared(
+            SPAN, "How long a new slice takes until it can run work. Consolidation counts this time as cost.", "s"
+        ),
+        "frozen": Declared(FLAG, "An operator has frozen it: none of its slices are launched or released."),
     },
 )
 
@@ -273,14 +276,16 @@ NODE: Final = Form.of(
     Node,
     {
         "id": Declared(NAME, "Its name, unique among all nodes.", default="`SLICE/INDEX`"),
-        "used": Declared(USED, "What the work there uses. At most what a node of the group has.", default="nothing"),
-        "tasks": Declared(whole(MOST_TASKS), "How many tasks run there.", default="1 if something is used, else 0"),
-        "idle_since": Declared(
-            INSTANT, "The time since which nothing runs there.", default="`since` of the slice, else `now`"
+        "used": Declared(
+            USED, "The resources that its tasks use; at most what a node of the group has.", default="nothing"
         ),
-        "labels": Declared(LABELS, "Labels of its own; they replace those of its group with the same key."),
+        "tasks": Declared(whole(MOST_TASKS), "How many tasks run on it.", default="1 if something is used, else 0"),
+        "idle_since": Declared(
+            INSTANT, "Since when no task has run on it.", default="`since` of the slice, else `now`"
+        ),
+        "labels": Declared(LABELS, "Labels of this node. They override the labels of its group with the same key."),
         "healthy": Declared(FLAG, "An unhealthy node takes no work, and its slice does not count as spare."),
-        "classes": Declared(CLASS_COUNTS, "How many tasks of each class run there, such as `{web: 2}`."),
+        "classes": Declared(CLASS_COUNTS, "How many tasks of each class run on it, such as `{web: 2}`."),
     },
 )
 SLICE: Final = Form.of(
@@ -288,34 +293,32 @@ SLICE: Final = Form.of(
     Slice,
     {
         "id": Declared(NAME, "Its name, unique among all slices. Must not start with `new:`."),
-        "group": Declared(
-            NAME, "The name of its group. If the file has no such group, the slice is drained; that is no mistake."
-        ),
+        "group": Declared(NAME, "The name of its group. If the file has no such group, the slice is drained."),
         "state": Declared(
             one_of(STATES),
             "A state of [the life of a slice](lifecycle.md), in lower or upper case.",
             field=None,
             default=REQUIRED,
         ),
-        "since": Declared(INSTANT, "When it entered the state.", default="unknown"),
+        "since": Declared(INSTANT, "Since when it has been in this state.", default="unknown"),
         "marked_until": Declared(
-            INSTANT, "It is scheduled for release at that time (`utilization`).", default="not marked"
+            INSTANT, "The time at which a slice that `utilization` has marked is drained.", default="not marked"
         ),
         "final": Declared(
             FLAG,
-            "With `cordoned`, `draining` or `marked_until`: its workload cannot take that back. It takes no work and "
-            "counts for the limits until it is gone.",
+            "With `cordoned`, `draining` or `marked_until`: its workload cannot cancel the drain. The slice takes no "
+            "work, and counts for the limits until it is gone.",
         ),
         "nodes": Declared(
             list_of("nodes", NODE),
-            "Its nodes. A ready, cordoned or draining slice lists as many as its group has hosts; one that is missing "
-            "is listed with `healthy: false`.",
+            "Its nodes. A ready, cordoned or draining slice lists as many as its group has hosts; list a missing node "
+            "with `healthy: false`.",
             default="`hosts` nodes with nothing used",
             field=None,
         ),
         "hosts": Declared(
             whole(MOST_HOSTS),
-            "Its hosts. Only for a slice whose group is not in the file.",
+            "The number of its hosts. Only for a slice whose group is not in the file.",
             "nodes",
             "as many as it has `nodes`",
         ),
@@ -337,7 +340,7 @@ TOLERATION: Final = Form.of(
         "effect": Declared(one_of(EFFECTS), "The taint's effect.", default="every effect"),
     },
 )
-_BY: Final = "`node`, `slice`, or a label key: what is one domain. A node without the label is in none."
+_BY: Final = "The domain: `node`, `slice`, or a label key. A node without the label is in no domain."
 APART: Final = Form.of(
     "an apart constraint",
     Apart,
@@ -345,7 +348,8 @@ APART: Final = Form.of(
         "from": Declared(NAME, "The class that is counted.", field="class_"),
         "by": Declared(NAME, _BY),
         "at_most": Declared(
-            whole(MOST_TASKS), "Tasks of the class in one domain at most, this task included if it has the class."
+            whole(MOST_TASKS),
+            "The highest number of tasks of the class in one domain, with this task if it has the class.",
         ),
     },
 )
@@ -357,14 +361,15 @@ SPREAD: Final = Form.of(
         "over": Declared(NAME, _BY),
         "max_skew": Declared(
             whole(MOST_TASKS, low=1),
-            "How many more tasks of the class a domain may hold than the one that holds the fewest.",
+            "How many more tasks of the class a domain may hold than the domain with the fewest.",
         ),
         "min_domains": Declared(
-            whole(MOST_TASKS, low=1), "With fewer eligible domains than this, the smallest number is taken as 0."
+            whole(MOST_TASKS, low=1),
+            "If there are fewer eligible domains than this, the domain with the fewest tasks counts as empty.",
         ),
         "elsewhere": Declared(
             DOMAIN_COUNTS,
-            "Domains on machines that no group owns, and how many tasks of the class each holds, such as "
+            "Domains of machines that belong to no group, with the number of tasks of the class in each, such as "
             "`{zone-a: 2, zone-b: 0}`.",
         ),
     },
@@ -374,31 +379,31 @@ TOGETHER: Final = Form.of(
     Together,
     {
         "with": Declared(
-            NAME, "The class that must be there. The first task of the class itself may go anywhere.", field="class_"
+            NAME, "The class that must be present. The first task of the class may be placed anywhere.", field="class_"
         ),
         "by": Declared(NAME, _BY),
     },
 )
 _PLACING: Final = {
-    "where": Declared(CONDITIONS, "Conditions that must hold.", default="anywhere"),
-    "prefer": Declared(CONDITIONS, "Conditions that are preferred."),
+    "where": Declared(CONDITIONS, "Conditions on node labels that must hold.", default="anywhere"),
+    "prefer": Declared(CONDITIONS, "Conditions on node labels that are preferred."),
     "tolerates": Declared(list_of("tolerations", TOLERATION), "Taints that it tolerates."),
     "any_of": Declared(
         ALTERNATIVES,
-        "Lists of conditions, of which one must hold in addition to `where`. An earlier list is preferred to a later "
-        "one before every other preference. An empty list matches all.",
+        "Lists of conditions. One list must hold, in addition to `where`. An earlier list is preferred to a later one, "
+        "and this counts before every other preference. An empty list matches every node.",
         default="no alternatives",
     ),
-    "classes": Declared(CLASSES, "Names that its tasks count as, for the constraints between tasks."),
+    "classes": Declared(CLASSES, "The classes of its tasks, for constraints between tasks."),
     "apart": Declared(
-        list_of("apart", APART), "The highest number of tasks of a class on one node, slice or label value."
+        list_of("apart", APART), "Limits on the number of tasks of a class per node, slice or label value."
     ),
     "spread": Declared(
-        list_of("spread", SPREAD), "Tasks of a class in nearly equal numbers over nodes, slices or label values."
+        list_of("spread", SPREAD), "Spread the tasks of a class evenly over nodes, slices or label values."
     ),
     "together": Declared(
         list_of("together", TOGETHER),
-        "Only where a task of a class runs already, in one node, slice or label value.",
+        "Place tasks only on a node, slice or label value where a task of a class runs.",
     ),
 }
 """Where tasks may go, and how they lie to other tasks: keys of a demand and of each of its bundles."""
@@ -407,7 +412,7 @@ BUNDLE: Final = Form.of(
     Bundle,
     {
         "needs": Declared(NEEDS, "What one task needs."),
-        "count": Declared(whole(MOST_TASKS), "How many equal tasks."),
+        "count": Declared(whole(MOST_TASKS), "The number of equal tasks."),
         **{
             name: one._replace(meaning=f"{one.meaning} For this bundle, in addition to those of the gang.")
             for name, one in _PLACING.items()
@@ -421,7 +426,7 @@ DEMAND: Final = Form.of(
         "id": Declared(NAME, "Its name, unique among all demands and requests."),
         "needs": Declared(NEEDS, "What one task needs.", default="required without `bundles`", field=None),
         "count": Declared(
-            whole(MOST_TASKS), "How many equal tasks. 0 is the same as no demand.", default="1", field=None
+            whole(MOST_TASKS), "The number of equal tasks. 0 is the same as no demand.", default="1", field=None
         ),
         **_PLACING,
         "priority": Declared(
@@ -430,21 +435,22 @@ DEMAND: Final = Form.of(
                 {"type": "integer", "minimum": -MOST * 10, "maximum": MOST * 10},
                 "int",
             ),
-            "Demand with a higher number is served first.",
+            "Demand with a higher priority is served first.",
         ),
         "since": Declared(
             INSTANT,
-            "The time since which it waits. It is shown in reasons and has no effect on the plan.",
+            "Since when it waits. It is shown in reasons and does not change the plan.",
             default="unknown",
         ),
         "gang": Declared(
             one_of(GANGS),
-            "All tasks start or none. `any`: anywhere. `same-node`: all on one node. `same-slice`: on whole slices, "
-            "one task per host. `spread`: each on a node of its own. A request with `bundles` may leave it out.",
+            "All tasks start together, or none. `any`: on any nodes. `same-node`: all on one node. `same-slice`: on "
+            "whole slices, one task per host. `spread`: each on a different node. Optional in a request with "
+            "`bundles`.",
             default="single tasks",
             field=None,
         ),
-        "deadline": Declared(INSTANT, "Gangs only: from that time on it is no longer served.", default="none"),
+        "deadline": Declared(INSTANT, "Gangs only: the time from which on it is no longer served.", default="none"),
         "bundles": Declared(
             list_of("bundles", BUNDLE),
             "The tasks of a gang, instead of `needs` and `count`.",
@@ -461,7 +467,7 @@ SCENARIO: Final = Form.of(
     "a scenario",
     Snapshot,
     {
-        "now": Declared(INSTANT, "The time of the snapshot, in seconds. All other times are compared with it."),
+        "now": Declared(INSTANT, "The time of the snapshot, in seconds. Other times are compared with it."),
         "cluster": Declared(
             section("cluster", CLUSTER), "Limits and rules for all groups together.", default="no limits", field=None
         ),
@@ -480,10 +486,10 @@ SCENARIO: Final = Form.of(
         "slices": Declared(
             list_of("slices", SLICE), "The machines that exist or are in flight.", field=None, default="none"
         ),
-        "demands": Declared(list_of("demands", DEMAND), "Work that has no place yet.", field=None, default="none"),
+        "demands": Declared(list_of("demands", DEMAND), "The work that waits.", field=None, default="none"),
         "requests": Declared(
             list_of("demands", REQUEST),
-            "Standing requests: capacity that must exist, busy or not. The keys of a demand.",
+            "Standing requests: capacity that must exist, busy or not. They have the keys of a demand.",
             field=None,
             default="none",
         ),

@@ -144,4 +144,4 @@ def test_a_provisioner_with_mistakes_is_named(tmp_path: Path):
     fake.put(PODS, {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [{"name": "c"}]}})
     done = CliRunner().invoke(windlass, ["plan", saved(fake, tmp_path / "now.json", fake.now())])
     assert done.exit_code == 0, done.output
-    assert "left out: NodeProvisioner bad: spec.template.resources" in done.output
+    assert "ignored: NodeProvisioner bad: spec.template.resources" in done.output

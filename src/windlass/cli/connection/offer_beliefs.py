@@ -42,7 +42,7 @@ def configured_offers(file: str, given: bool) -> Config | None:
     try:
         return read_config(Path(file).read_bytes(), path=file)
     except (OSError, ConfigError):
-        click.echo(f"{file} has mistakes, so its prices and its journal are left out: windlass config check", err=True)
+        click.echo(f"{file} has mistakes, so its prices and its journal are not used: windlass config check", err=True)
         return None
 
 
@@ -57,7 +57,7 @@ def beliefs_of(config: Config) -> Mapping[Key, OfferBelief]:
     try:
         health = known(config).fleet.provider_health
     except JournalError as error:
-        click.echo(f"the journal cannot be read, so what it knows is left out: {error}", err=True)
+        click.echo(f"the journal cannot be read, so its facts are not shown: {error}", err=True)
         return {}
     now = time.time()
     found: dict[Key, OfferBelief] = {}

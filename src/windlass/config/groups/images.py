@@ -23,10 +23,10 @@ IMAGE: Final = Form(
     {
         "python": Key(
             "the minor version of the controller's Python",
-            "A minor version such as `3.11`, or the full path of a Python on the machine.",
+            "A minor version such as `3.11`, or the path of a Python on the machine.",
             type=WORD,
         ),
-        "pip": Key("none", "A list of requirements, as pip takes them.", type=TEXTS),
+        "pip": Key("none", "A list of requirements for pip.", type=TEXTS),
         "pip_index": Key(
             "pip's own",
             "The URL of a package index. It may hold a password, so it is never printed or recorded.",

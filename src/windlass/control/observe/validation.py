@@ -106,7 +106,7 @@ class Views:
                 mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
 
         def twice(name: str) -> None:
-            mistakes.append(f"demand {name} is there twice; the first counts")
+            mistakes.append(f"demand {name} is given twice; the first counts")
 
         return ValidView(
             node=self._nodes.take(_many(answer.nodes, "nodes"), _no_node, _is_fine),

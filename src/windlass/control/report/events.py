@@ -235,7 +235,7 @@ def _line(one: Entry | Record) -> EventLine | None:
             text = f"{data.get('by')} asks: {data.get('what')} {one.subject}{comment}"
             return EventLine(one.at, one.kind, "MANUAL", text, (one.subject,))
         case "mistake":
-            return EventLine(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
+            return EventLine(one.at, one.kind, "INVALID_DEMAND", f"ignored: {data['why']}", (one.subject,), True)
         case "settings" if IS in data:
             names = [one["group"]["name"] for one in data[IS]["groups"]]
             text = f"settings in use: {plural(len(names), 'group')}{_starts(data[IS].get('starting') or {})}"

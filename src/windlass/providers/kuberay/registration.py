@@ -28,7 +28,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
 
 
 KUBERAY: Final = ProviderType(
-    summary="the workers of a RayCluster, which KubeRay makes. A group is the worker group of the same name, or of "
+    summary="workers of a RayCluster of KubeRay. A group is the worker group of the same name, or that of "
     "`settings: {workerGroup: NAME}`.",
     section=Section(
         "a RayCluster of KubeRay",
@@ -40,10 +40,10 @@ KUBERAY: Final = ProviderType(
                 Place(),
                 None,
                 "",
-                "Where the Kubernetes cluster and our account are described.",
+                "The file with the address of the Kubernetes cluster and the account to use.",
                 absent="the pod's own account inside a cluster, else `$KUBECONFIG`, else `~/.kube/config`",
             ),
-            Setting("context", Name(), None, "", "Which context of it.", absent="the current one"),
+            Setting("context", Name(), None, "", "The context in that file.", absent="the current one"),
         ),
     ),
     build=_build,

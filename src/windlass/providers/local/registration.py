@@ -25,22 +25,26 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
 
 
 LOCAL: Final = ProviderType(
-    summary="processes of this machine.",
+    summary="processes on this computer.",
     section=Section(
         "a local provider",
         (
-            Setting("directory", Place(), ".windlass/local", "", "Where it keeps what it knows of its processes."),
-            Setting("boot_delay", Duration(high=3600), "0s", "s", "How long a slice pretends to boot."),
+            Setting("directory", Place(), ".windlass/local", "", "The directory for the records of its processes."),
+            Setting("boot_delay", Duration(high=3600), "0s", "s", "A simulated boot time of each slice."),
             Setting(
-                "grace", Duration(high=3600), "5s", "s", "How long processes may take to end; then they are killed."
+                "grace",
+                Duration(high=3600),
+                "5s",
+                "s",
+                "How long processes may take to end. After that they are killed.",
             ),
             Setting(
                 "environment",
                 Words(),
                 None,
                 "",
-                "Variables of the controller's environment that its processes, and so tasks, get. Without it they get "
-                "the usual ones alone: PATH, HOME, USER, LANG, TZ, TMPDIR, PYTHONPATH, CUDA_* and the like.",
+                "Names of environment variables of the controller that are passed on to its processes and tasks. The "
+                "usual ones are always passed on: PATH, HOME, USER, LANG, TZ, TMPDIR, PYTHONPATH, CUDA_* and similar.",
                 absent="none",
             ),
         ),

@@ -40,12 +40,12 @@ def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]: 
 
 
 RAY_NODE_PROVIDER: Final = ProviderType(
-    summary="any v1 `NodeProvider` of Ray, in a process of its own.",
+    summary="any v1 `NodeProvider` of Ray, in a separate process.",
     section=Section(
         "a node provider of Ray",
         (
             Setting("module", Name(), REQUIRED, "", "The class of the provider: `pkg.Class`."),
-            Setting("python", Name(), None, "", "A Python that has Ray and the module.", absent="the one of Windlass"),
+            Setting("python", Name(), None, "", "A Python that has Ray and the module.", absent="that of Windlass"),
             Setting("config", Data(), None, "", "The configuration that the class is created with.", absent="nothing"),
             Setting("cluster_name", Name(), "windlass", "", "The cluster name that the class is created with."),
             Setting(
@@ -53,7 +53,7 @@ RAY_NODE_PROVIDER: Final = ProviderType(
                 Place(),
                 ".windlass/ray-node-provider",
                 "",
-                "Keeps which slices have ended, and which controller was the last: node providers do not.",
+                "The directory for facts that node providers do not store: ended slices, and the last controller.",
             ),
         ),
     ),

@@ -92,7 +92,7 @@ class TokenFile:
                     f"{place}: the token of a {role} begins with {PREFIXES[role]} and has 20 letters or more"
                 )
             if name in found:
-                raise TokenError(f"{place}: the name {name} is there twice")
+                raise TokenError(f"{place}: the name {name} is given twice")
             found[name] = Token(role, secret, name)
         return tuple(found.values())
 

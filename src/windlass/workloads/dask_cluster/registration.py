@@ -14,7 +14,7 @@ from windlass.workloads.registry import WorkloadContext, WorkloadType
 TLS: Final = Section(
     "tls",
     (
-        Setting("ca_file", Place(), None, "", "The file of the authority that signed the certificates.", absent="none"),
+        Setting("ca_file", Place(), None, "", "The file with the certificate authority.", absent="none"),
         Setting("cert", Place(), None, "", "The file with the certificate of Windlass and its workers.", absent="none"),
         Setting(
             "key",
@@ -58,7 +58,7 @@ def _check(settings: Mapping[str, Any], groups: Sequence[Group]) -> list[str]:
 
 
 DASK: Final = WorkloadType(
-    summary="the tasks of a Dask scheduler that runs already.",
+    summary="tasks of an existing Dask scheduler.",
     section=Section(
         "a Dask cluster",
         (
@@ -67,8 +67,8 @@ DASK: Final = WorkloadType(
                 Endpoint(("tcp", "tls")),
                 REQUIRED,
                 "",
-                "The address of the scheduler, as clients write it: `tcp://HOST:PORT`. Windlass does not touch workers "
-                "that it has not bought.",
+                "The address of the scheduler: `tcp://HOST:PORT`. Windlass does not touch workers that it has not "
+                "started.",
             ),
             SubSection("tls", TLS, "The TLS files of Windlass and of workers, for a scheduler at `tls://HOST:PORT`."),
             Setting(
@@ -77,15 +77,15 @@ DASK: Final = WorkloadType(
                 "0s",
                 "s",
                 "The time within which all waiting tasks of one function should finish, by Dask's average of their "
-                "duration: Windlass buys as many threads as that takes. `0s`: every waiting task gets a thread.",
+                "duration. Windlass buys as many threads as this needs. `0s`: every waiting task gets a thread.",
             ),
             Setting(
                 "heartbeat_timeout",
                 Duration(low=1, high=86400),
                 "2m",
                 "s",
-                "The time without a heartbeat after which a node is unhealthy. Code that holds Python's lock sends "
-                "none; the scheduler notices a dead process at once.",
+                "The time without a heartbeat after which a node is unhealthy. Code that holds Python's global lock "
+                "(GIL) stops heartbeats, so do not set it too low. A dead process is noticed at once.",
             ),
         ),
     ),

@@ -17,7 +17,7 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
 
 
 QUEUE: Final = WorkloadType(
-    summary="commands in a queue on this machine.",
+    summary="commands in a queue on this computer.",
     section=Section(
         "a queue",
         (
@@ -26,7 +26,7 @@ QUEUE: Final = WorkloadType(
                 Place(),
                 ".windlass/queue",
                 "",
-                "Where the queue and the output of its tasks are. `windlass submit` puts commands in.",
+                "The directory of the queue and of the output of its tasks.",
             ),
         ),
     ),

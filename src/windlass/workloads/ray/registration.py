@@ -53,7 +53,7 @@ def _check(settings: Mapping[str, Any], groups: Sequence[Group]) -> list[str]:
 
 
 RAY: Final = WorkloadType(
-    summary="the tasks, actors and placement groups of a Ray cluster whose head runs already.",
+    summary="tasks, actors and placement groups of an existing Ray cluster.",
     section=Section(
         "a Ray cluster",
         (
@@ -62,35 +62,35 @@ RAY: Final = WorkloadType(
                 HostPort(),
                 REQUIRED,
                 "",
-                "The GCS of the head, `HOST:PORT`. Windlass does not touch nodes that it has not bought, and uses "
-                "their free room.",
+                "The address of the head's GCS: `HOST:PORT`. Windlass does not touch nodes that it has not started, "
+                "but uses their free capacity.",
             ),
             Setting(
                 "token_file",
                 Place(),
                 None,
                 "",
-                "The file with the token of a head with `RAY_AUTH_MODE=token`. Workers get the token by their "
-                "environment; it is in no journal, log or status.",
+                "The file with the token, for a head with `RAY_AUTH_MODE=token`. The token is in no journal, log or "
+                "status.",
                 absent="`RAY_AUTH_TOKEN` or `RAY_AUTH_TOKEN_PATH` of the environment, else none",
             ),
             SubSection("tls", TLS, "The TLS files of Windlass and of workers, for a head with `RAY_USE_TLS=1`."),
-            Setting("ray", Name(), "ray", "", "The program that starts a worker: on PATH, or a path."),
-            Setting("start", Words(), [], "", "More arguments for `ray start`."),
+            Setting("ray", Name(), "ray", "", "The program that starts a worker: a name on PATH, or a path."),
+            Setting("start", Words(), [], "", "Additional arguments of `ray start`."),
             Setting(
                 "poll",
                 Duration(low=0.01, high=60),
                 "0.2s",
                 "s",
-                "How often the GCS is polled; a poll costs it about a millisecond.",
+                "The interval at which the GCS is polled. A poll takes about a millisecond of the GCS.",
             ),
             Setting(
                 "silent",
                 Duration(high=86400),
                 "15s",
                 "s",
-                "How long a head may not answer before `status` reports a problem. Nothing is released while it does "
-                "not answer, before that too.",
+                "How long the head may be silent before `status` reports a problem. Nothing is released while it is "
+                "silent, also before that.",
             ),
         ),
     ),

@@ -24,7 +24,7 @@ SCHEMA = "windlass.cancel/v1"
 def command(config: Config, name: str, as_json: bool) -> None:
     """Cancel JOB: its waiting tasks never start, and its running tasks are ended.
 
-    A running task gets SIGTERM, and SIGKILL when the grace period of its machine is over. No other job is touched.
+    A running task gets SIGTERM, and SIGKILL after the grace period of its machine. Other jobs are not affected.
 
     \b
     Example:
@@ -50,7 +50,7 @@ def _outcome(before: JobState) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in _counts(before).items() if count and state != "tasks")
         return f"{before.name} is finished already: {counts}"
     if before.cancelled_at is not None:
-        return f"{before.name} is cancelled already; {plural(before.running, 'task')} of it still being ended"
+        return f"{before.name} is cancelled already; {plural(before.running, 'task')} still ending"
     parts = []
     if before.waiting:
         parts.append(f"{plural(before.waiting, 'waiting task')} will not start")

@@ -31,10 +31,10 @@ _WITH_TASK = re.compile(r"(?P<job>.+)/(?P<task>\d+)")
 @click.option("-f", "--follow", is_flag=True, help="Print new output as well, until the tasks have ended.")
 @click.option("-n", "--tail", metavar="N", type=click.IntRange(min=0), help="Print only the last N lines of each task.")
 def command(config: Config, name: str, task: int | None, follow: bool, tail: int | None) -> None:
-    """Show what JOB has written, or only its task number TASK (from 0).
+    """Print the output of JOB, or only of its task number TASK (from 0).
 
-    Lines of a job with several tasks begin with the number of their task. What a task wrote in an earlier try stands
-    above what it writes now.
+    In a job with several tasks, each line begins with the number of its task. The output of earlier tries of a task
+    comes before that of the last one.
 
     \b
     Examples:

@@ -34,9 +34,9 @@ def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> 
     for part in text.split(","):
         resource, equals, amount = (word.strip() for word in part.partition("="))
         if not resource or not equals:
-            raise click.BadParameter(f"{part.strip()!r} is no need; write resource=amount, such as cpu=1,memory=2Gi")
+            raise click.BadParameter(f"{part.strip()!r} is not a need; write resource=amount, such as cpu=1,memory=2Gi")
         if resource in found:
-            raise click.BadParameter(f"{resource} is there twice")
+            raise click.BadParameter(f"{resource} is given twice")
         try:
             found[resource] = parse_quantity(amount, resource)
         except BadQuantity as error:
@@ -82,7 +82,7 @@ LAST_LINES = 10
     context_settings={"allow_interspersed_args": False},
     epilog=(
         "Exit status: 0 the job is in the queue, 1 it is not. With --wait: 0 every task is done, else the exit status "
-        "of the first task that failed, 143 if the job was cancelled, 130 if the waiting was interrupted."
+        "of the first task that failed, 143 if the job was cancelled, 130 after Ctrl-C."
     ),
 )
 @configured
@@ -110,7 +110,7 @@ LAST_LINES = 10
     "--gang",
     metavar="N",
     type=click.IntRange(min=1),
-    help="N tasks with equal needs that start all together or not at all.",
+    help="Start N tasks all together, or none.",
 )
 @click.option(
     "--env",
@@ -118,10 +118,10 @@ LAST_LINES = 10
     metavar="NAME[=VALUE]",
     multiple=True,
     callback=read_environment,
-    help="A variable for the tasks; without a value, the one of this shell. No other variable is passed on.",
+    help="An environment variable for the tasks; without =VALUE, with its value in this shell. May be repeated.",
 )
 @click.option("--wait", is_flag=True, help="Wait until every task has ended.")
-@click.option("--force", is_flag=True, help="Submit the job even if no group has what a task needs.")
+@click.option("--force", is_flag=True, help="Submit the job even if no group has what its tasks need.")
 @click.option("--json", "as_json", is_flag=True, help=f"The job as JSON, for programs: {SCHEMA}.")
 @click.argument("command_line", metavar="COMMAND [ARG]...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -137,10 +137,10 @@ def command(
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
-    """Put COMMAND into the queue of a cluster, to be run once or COUNT times.
+    """Put COMMAND into the queue of a cluster, to run it once or COUNT times.
 
-    Each task runs in this directory, on a machine that has what it needs; WINDLASS_TASK_INDEX is its number, from 0.
-    What it writes is shown by windlass logs.
+    Each task runs in this directory, on a machine that has what it needs. WINDLASS_TASK_INDEX is its number, from 0.
+    windlass logs prints its output.
 
     \b
     Examples:
@@ -152,7 +152,7 @@ def command(
     if len(set(all_needs)) > 1:
         different = " and ".join(format_needs(one) for one in all_needs)
         what = "members of a gang" if gang else "tasks of a job"
-        refuse(f"the {what} all need the same, and these need {different}; give --needs once, or submit several jobs")
+        refuse(f"all {what} have the same needs, but --needs gives {different}; give it once, or submit several jobs")
     if gang and count not in (None, gang):
         refuse(f"--gang {gang} is a job of {plural(gang, 'task')}, and --count says {count}; leave out --count")
     needs = all_needs[0]

@@ -38,13 +38,13 @@ def _remotely(remote: Remote, by: By, since: float | None, as_json: bool) -> Non
     type=click.Choice(["group", "job", "account"]),
     default="group",
     show_default=True,
-    help="What one row stands for: a group, a job, or an account such as idle.",
+    help="What one row is: a group, a job, or an account such as idle.",
 )
 @click.option(
     "--since",
     callback=read_instant,
     metavar="TIME",
-    help="Only what was spent since then: 14:02, 2026-03-01T14:02, '10m ago'.",
+    help="Count only the time since then: 14:02, 2026-03-01T14:02, '10m ago'.",
 )
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, by: By, since: float | None, as_json: bool) -> None:

@@ -67,10 +67,10 @@ def command(
     endpoint_url: str,
     as_json: bool,
 ) -> None:
-    """Check the configuration, the journal, the leader, every provider, the workload, and that nothing is leaked.
+    """Check the configuration, the journal, the leader, every provider and the workload, and look for leaked machines.
 
-    Nothing is changed, so it can run while a controller runs. With aws, the account there
-    is checked instead: credentials, permissions and quota. No configuration is needed for that.
+    It changes nothing, so it can run next to a controller. With aws, it checks an AWS account instead: credentials,
+    permissions and quota. This needs no configuration.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def _checks(config: Config) -> Iterator[Check]:
         yield problem("configuration", text, f"change it in {config_file()}, then: windlass config check")
     if not wrong:
         groups = plural(len(config.settings.groups), "group")
-        yield ok("configuration", f"{config_file()} is right: {groups}, {plural(len(config.providers), 'provider')}")
+        yield ok("configuration", f"{config_file()} is valid: {groups}, {plural(len(config.providers), 'provider')}")
     yield from _disk(config)
     before: ControllerState | None = None
     led = False
@@ -157,7 +157,7 @@ def _checks(config: Config) -> Iterator[Check]:
             before = known(config)
             running = before.settings.get(SETTINGS)
             if running is not None and running.of_file != config.settings:
-                text = "the controller uses other settings than those in the file"
+                text = "the controller uses settings that differ from the file"
                 yield note("settings", text, "its log says why the file was refused; correct it")
     except JournalError as error:
         yield problem("journal", *_closed(config, error))
@@ -202,10 +202,10 @@ def _journal(journal: Journal) -> Iterator[Check]:
     ahead = max(0.0 if newest is None else newest.at - now, _clock_ahead(lease, now))
     if ahead > CLOCK_SLACK:
         whose = "of the database" if journal.own_clock else "of the controller"
-        text = f"the clock {whose}, or ours, is wrong: what it wrote is {span(ahead)} in the future"
+        text = f"the clock {whose} or of this computer is wrong: a record is {span(ahead)} in the future"
         yield problem("clock", text, "set both clocks by NTP")
     else:
-        yield ok("clock", "nothing in the journal is in the future")
+        yield ok("clock", "no record of the journal is in the future")
 
 
 def _clock_ahead(lease: Lease | None, now: float) -> float:
@@ -225,7 +225,7 @@ def _leader(journal: Journal) -> Iterator[Check]:
     elif leader.holder is None:
         yield note("leader", f"no controller runs; the last one stopped {span(now - leader.seen_at)} ago", start)
     else:
-        text = f"{leader.holder} has lost its lease without giving it back; last seen {span(now - leader.seen_at)} ago"
+        text = f"{leader.holder} lost its lease without releasing it; last seen {span(now - leader.seen_at)} ago"
         yield problem("leader", text, f"find out why it died, and {start}")
 
 
@@ -281,14 +281,14 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
             yield from _offered(config, name)
     if observation.work is None or "workload" in observation.problems:
         text = observation.problems.get("workload", f"gave no answer within {limit}")
-        yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
+        yield problem("workload", text, f"check workload in {config_file()}; without it nothing is planned")
     else:
         tasks = sum(one.count for one in observation.work.demand.values())
         yield ok("workload", f"{plural(len(observation.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
         yield from _never(sight)
         yield from _diagnosed(config)
     for mistake in observation.mistakes:
-        yield note("workload", f"left out: {mistake}", "correct it where it was submitted")
+        yield note("workload", f"ignored: {mistake}", "correct it where it was submitted")
     if before is not None:
         yield from _leaks(config, sight, before)
 
@@ -360,7 +360,7 @@ def _offered(config: Config, name: str) -> Iterator[Check]:
         has = dict(same[0].resources)
         for resource, amount in group.resources:
             if resource in has and amount > has[resource]:
-                text = f"has more {resource} than a {kind}: machines would start, and nothing would fit"
+                text = f"has more {resource} than a {kind}: machines would start, but the tasks would not fit"
                 yield note(where, text, f"lower resources.{resource} in {config_file()}")
         price = min((one.price for one in same if one.price is not None), default=None)
         if price is not None and group.price is not None and abs(price - group.price) * 10 > price:
@@ -384,8 +384,8 @@ def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator
         listed |= ours
         for slice_id in sorted(ours - after.slices.keys() - after.gone.keys()):
             found = True
-            text = f"{slice_id} is listed by {name} as a machine of this cluster, and has no record"
-            yield problem("leaked", text, "a controller takes it over at its next pass: windlass run")
+            text = f"{name} lists {slice_id} as a machine of this cluster, but the journal has no record of it"
+            yield problem("leaked", text, "a controller adopts it at its next pass: windlass run")
     missing = [
         one
         for one in after.slices.values()
@@ -398,10 +398,10 @@ def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator
     for one in sorted(missing, key=lambda one: one.id):
         found = True
         lost = f"a controller counts it as lost after {seconds(config.settings.policy.vanish_timeout)}"
-        text = f"{one.id} is {one.state} by the journal, and {one.provider} does not list it"
+        text = f"{one.id} is {one.state} in the journal, but {one.provider} does not list it"
         yield problem("missing", text, f"{lost}: windlass why {one.id}")
     if not found:
-        yield ok("leaks", "every machine has a record, and every record that should has a machine")
+        yield ok("leaks", "every machine has a record, and every record has its machine")
 
 
 def _should_show(record: SliceRecord) -> bool:
@@ -441,7 +441,7 @@ def _page(checks: list[Check], bad: int, cloud: str | None) -> Iterator[Renderab
         remedy = f"\n-> {one.remedy}" if one.remedy else ""
         table.add_row(Text(one.verdict, style=_STYLES[one.verdict]), one.about, f"{one.text}{remedy}")
     yield table
-    yield Text(f"\n{plural(bad, 'problem')}" if bad else "\nall is well", style="bold red" if bad else "bold green")
+    yield Text(f"\n{plural(bad, 'problem')}" if bad else "\nno problems", style="bold red" if bad else "bold green")
     if cloud is not None:
         yield next_steps(f"windlass doctor {cloud} --policy", f"windlass offers --provider {cloud}")
     elif any(one.about == "journal" and one.verdict == "problem" for one in checks):

@@ -54,22 +54,26 @@ def _line(one: Mapping[str, Any]) -> EventLine:
 @configured
 @click.option("-f", "--follow", is_flag=True, help="Print new events as they happen, until Ctrl-C.")
 @click.option(
-    "--since", callback=read_instant, metavar="TIME", help="Only events since then: 14:02, 2026-03-01T14:02, '10m ago'."
+    "--since",
+    callback=read_instant,
+    metavar="TIME",
+    help="Print only events since this time: 14:02, 2026-03-01T14:02, '10m ago'.",
 )
-@click.option("--subject", metavar="NAME", help="Only events of this job, machine or group.")
+@click.option("--subject", metavar="NAME", help="Print only events of this job, machine or group.")
 @click.option(
     "--limit",
     metavar="N",
     type=click.IntRange(min=0),
-    help=f"The last N lines.  [default: {LIMIT}; with --since all]",
+    help=f"Print only the last N events.  [default: {LIMIT}; with --since all]",
 )
 @click.option("--json", "as_json", is_flag=True, help=f"One JSON object per line, for programs: {SCHEMA}.")
 def command(
     config: Config, follow: bool, since: float | None, subject: str | None, limit: int | None, as_json: bool
 ) -> None:
-    """Print what happened, the oldest first, each event with its reason.
+    """Print events with their reasons, the oldest first.
 
-    Events are launches, changes of a machine's state, jobs that start or stop waiting, problems, and orders.
+    Events are launches, changes of a machine's state, jobs that start or stop waiting, problems, and orders of
+    operators.
 
     \b
     Examples:

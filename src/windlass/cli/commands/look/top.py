@@ -58,9 +58,9 @@ def _remotely(remote: Remote) -> None:
 @reachable(_remotely)
 @configured
 def command(config: Config) -> None:
-    """Watch the cluster live: groups, machines and jobs, with the words and colours of the dashboard.
+    """Watch the cluster live: groups, machines and jobs.
 
-    Keys: q ends, j and k choose a row, enter explains it.
+    Keys: q quits, j and k select a row, enter explains it.
     """
     with opened(config) as journal:
 

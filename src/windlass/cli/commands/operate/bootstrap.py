@@ -25,18 +25,18 @@ def command() -> None:
     metavar="VERSION|PATH",
     help="A minor version, or the full path of a Python on the machine.",
 )
-@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package, as pip takes it. May be given again.")
-@click.option("--apt", multiple=True, metavar="PACKAGE", help="A system package. May be given again.")
+@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A requirement for pip. May be repeated.")
+@click.option("--apt", multiple=True, metavar="PACKAGE", help="A system package. May be repeated.")
 @click.option(
     "--include",
     "includes",
     multiple=True,
     metavar="PATH",
-    help="A file or directory that programs can import. May be given again.",
+    help="A file or directory that programs can import. May be repeated.",
 )
-@click.option("--setup", multiple=True, metavar="COMMAND", help="A shell command that runs last. May be given again.")
+@click.option("--setup", multiple=True, metavar="COMMAND", help="A shell command that runs last. May be repeated.")
 @click.option(
-    "--needs", multiple=True, metavar="REQUIREMENT", help="A package that the program itself needs. May be given again."
+    "--needs", multiple=True, metavar="REQUIREMENT", help="A package that the program itself needs. May be repeated."
 )
 @click.option(
     "--group", default="", metavar="NAME", help="Print the script for the image of this group of the configuration."
@@ -54,8 +54,8 @@ def print_(
 ) -> None:
     """Print the script that a machine with this image runs.
 
-    It holds no secrets: variables and the package index go into its environment. A machine that has run it skips it the
-    next time, by the hash in its second line.
+    It contains no secrets: variables and the package index are in its environment. A machine that has run it skips it
+    the next time, by the hash in its second line.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def print_(
     given: Mapping[str, Any] = {"python": python, "pip": pip, "apt": apt, "includes": includes, "setup": setup}
     if group:
         if any(given.values()):
-            raise click.UsageError("--group has the image of a group: leave the other parts of an image out")
+            raise click.UsageError("--group names the image of a group; leave out the options that describe an image")
         given = _image_of(load(config_file), group)
     try:
         write(ImageSpec.of(given, needs).script())

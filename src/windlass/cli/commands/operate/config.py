@@ -35,7 +35,7 @@ def command() -> None:
 def check(file: str) -> None:
     """Check the configuration in FILE and summarise it.
 
-    FILE is YAML or JSON, and - is standard input. No path in it is opened. Every mistake is reported at once, each
+    FILE is YAML or JSON; - is standard input. Paths in it are not opened. All mistakes are reported at once, each
     with its path.
     """
     text = content(file)
@@ -97,12 +97,12 @@ def reference(as_json: bool) -> None:
     "--from",
     "kind",
     type=click.Choice(["ray", "kuberay", "iris"]),
-    help="The format of FILE.  [default: recognised by its keys]",
+    help="The format of FILE.  [default: detected by its keys]",
 )
 def import_(file: str, kind: str | None) -> None:
-    """Turn a Ray cluster file, a RayCluster or an Iris file with scale_groups into a configuration on standard output.
+    """Convert a Ray cluster file, a RayCluster or an Iris file with scale_groups, and print a configuration.
 
-    Settings that could not be imported are in its comments and on standard error.
+    Settings that could not be imported are listed in its comments and on standard error.
 
     \b
     Example:

@@ -54,7 +54,7 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
         if record is None:
             life = life_of(journal, slice_id)
             if life is not None:
-                stop(f"{slice_id} is {life.last.state} already; for the reason: windlass why {slice_id}")
+                stop(f"{slice_id} is {life.last.state} already; windlass why {slice_id} shows the reason")
             stop(unknown_name(slice_id, "machine", controller_state.fleet.slices))
         said = _undone_already(record) if undo else _drained_already(record)
         what: What = "undrain" if undo else "drain"
@@ -73,7 +73,7 @@ def _drained_already(record: SliceRecord) -> str | None:
     if record.state in ENDING:
         return f"{record.id} is {record.state} already: {record.reason.why}"
     if record.leaving is not None:
-        return f"{record.id} is {record.state} and must go already: {record.leaving.why}"
+        return f"{record.id} is {record.state} and is being released already: {record.leaving.why}"
     return None
 
 
@@ -81,9 +81,11 @@ def _undone_already(record: SliceRecord) -> str | None:
     if record.state in ENDING:
         return f"it is too late: {record.id} is {record.state}"
     if record.final:
-        return f"it cannot be withdrawn: the workload's drain of {record.id} is final, and ends it when it is empty"
+        return (
+            f"the drain of {record.id} cannot be withdrawn: in its workload it is final, and ends it when it is empty"
+        )
     if record.leaving is None:
         return f"there is no order to drain {record.id}; it is {record.state}"
     if record.leaving.code != Code.MANUAL:
-        return f"{record.id} must go for another reason than an order: {record.leaving.why}"
+        return f"{record.id} is being released for another reason than an order: {record.leaving.why}"
     return None

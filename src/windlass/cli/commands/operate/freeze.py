@@ -36,9 +36,10 @@ def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, group: str | None, as_json: bool) -> None:
-    """Buy and release nothing of GROUP, a group or a family of groups, or of any group, until windlass resume.
+    """Stop buying and releasing machines of GROUP (a group or a family), or of all groups, until windlass resume.
 
-    Work that runs goes on, and work is still placed on what is there. The order is kept in the journal, over restarts.
+    Running work continues, and waiting work is still placed on existing machines. The order is stored in the journal,
+    so it survives a restart.
 
     \b
     Examples:

@@ -40,7 +40,7 @@ def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, group: str | None, as_json: bool) -> None:
-    """Buy and release machines again in GROUP, which is a group or a family; without GROUP, in all that was frozen.
+    """Undo windlass freeze for GROUP (a group or a family), or for everything that is frozen.
 
     \b
     Examples:
@@ -66,11 +66,11 @@ def _resumable(group: str | None, frozen: Mapping[str, str], families: Mapping[s
         return [group]
     family = next((name for name, members in families.items() if group in members and name in frozen), None)
     if family is not None:
-        stop(f"{group} is frozen because its family {family} is, by {frozen[family]}: windlass resume {family}")
+        stop(f"{group} is frozen with its family {family}, by {frozen[family]}: windlass resume {family}")
     if EVERY_GROUP in frozen:
         stop(
-            f"{group} is frozen because everything is, by {frozen[EVERY_GROUP]}: resume everything with "
-            "windlass resume, and freeze the groups that must not go on"
+            f"{group} is frozen with all other groups, by {frozen[EVERY_GROUP]}: resume everything with "
+            "windlass resume, and freeze the other groups again"
         )
     return []
 

@@ -23,14 +23,14 @@ def command() -> None:
 
 
 @command.command(
-    "create", epilog="Exit status: 0 the token is made, 1 the name is taken or the file cannot be written."
+    "create", epilog="Exit status: 0 the token is created, 1 the name is taken or the file cannot be written."
 )
 @configured
 @click.option("--role", type=click.Choice(["viewer", "operator"]), required=True, help="What its owner may do.")
 @click.option("--name", metavar="NAME", required=True, help="The name of its owner; orders are recorded under it.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs: windlass.token/v1.")
 def create(config: Config, role: Literal["viewer", "operator"], name: str, as_json: bool) -> None:
-    """Make a token and print it; it is shown once.
+    """Create a token and print it. It is shown only once.
 
     \b
     Example:
@@ -65,11 +65,11 @@ def list_tokens(config: Config, as_json: bool) -> None:
     write("".join(f"{one.name:<{width}}  {one.role}\n" for one in found) or "there are no tokens\n")
 
 
-@command.command("revoke", epilog="Exit status: 0 the token is revoked, 1 there is no token of this name.")
+@command.command("revoke", epilog="Exit status: 0 the token is revoked, 1 there is no token with this name.")
 @configured
 @click.argument("name", metavar="NAME")
 def revoke(config: Config, name: str) -> None:
-    """Revoke the token of NAME: its sessions end as well."""
+    """Revoke the token of NAME, and end its sessions."""
     from windlass.server.access.tokens import TokenError, TokenFile
 
     try:

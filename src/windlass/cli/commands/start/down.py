@@ -40,15 +40,17 @@ EVERY = 0.2
 """Seconds between two checks of the remaining machines."""
 
 
-@click.command("down", epilog="Exit status: 0 no machine is left, 1 one is left or it is not known, 130 interrupted.")
+@click.command(
+    "down", epilog="Exit status: 0 no machine is left, 1 one is left or a provider does not answer, 130 interrupted."
+)
 @configured
 @click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, as_json: bool) -> None:
     """Drain and end every machine of the cluster, and check that none is left.
 
-    Nothing is bought after it starts. It waits for running work without a time limit; to end work
-    at once, windlass cancel its jobs. What waits in the queue stays there. A controller that runs does the work and
-    goes on, frozen, until windlass resume; without one, this command does it.
+    From its start on, nothing is bought. It waits for running work without a time limit; windlass cancel ends a job at
+    once. Waiting jobs stay in the queue. If a controller runs, it drains the machines, and buys nothing until windlass
+    resume. Otherwise this command drains them itself.
 
     \b
     Example:
@@ -175,7 +177,7 @@ class _Down:
                 self._ordered.add(record.id)
                 self._order("drain", record.id)
         tasks = sum(node.tasks for record in left for node in record.nodes)
-        waits = f"; {plural(tasks, 'task')} still running there, waited for" if tasks else ""
+        waits = f"; waiting for {plural(tasks, 'running task')}" if tasks else ""
         if left:
             self._print(f"{plural(len(left), 'machine')} left{waits}")
         return not left and (EVERY_GROUP in controller_state.fleet.frozen)
@@ -193,14 +195,14 @@ class _Down:
         alive = leader_of(self._journal, time.time()).alive
         count = len(self._ordered)
         if not self.finished:
-            text = "interrupted: machines keep draining when a controller runs; no machine is bought"
+            text = "interrupted: a running controller continues to drain machines; no machine is bought"
             return _Outcome(False, count, {}, alive, text, ("windlass status", "windlass down", "windlass resume"))
         sight = seen(self._config)
         left = {name: None if many is None else sorted(many) for name, many in sight.observation.instances.items()}
         unknown = [name for name, many in left.items() if many is None]
         still = [one for many in left.values() if many for one in many]
         if unknown:
-            text = f"it is not known what is left: {', '.join(unknown)} gives no answer"
+            text = f"cannot check what is left: no answer from {', '.join(unknown)}"
             return _Outcome(False, count, left, alive, text, ("windlass doctor",))
         if still:
             text = f"{plural(len(still), 'machine')} left: {', '.join(still[:8])}"

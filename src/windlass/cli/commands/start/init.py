@@ -28,12 +28,12 @@ groups:                         # the kinds of machine that can be bought, by na
     max: 4                      # machines at most
     price: 3.00                 # dollars per hour for one machine
     scale_down:
-      idle_timeout: 5m          # a machine without work for this long is given back
+      idle_timeout: 5m          # a machine without work for this long is released
 
-providers:                      # who sells the machines
+providers:                      # where the machines come from
   here: {{type: local}}           # processes on this computer
 
-workload: {{type: queue}}         # whose work it is: commands of `windlass submit`
+workload: {{type: queue}}         # what runs on them: commands of `windlass submit`
 """
 
 
@@ -43,7 +43,8 @@ workload: {{type: queue}}         # whose work it is: commands of `windlass subm
 def command(file: str, force: bool) -> None:
     """Write a first configuration with comments to FILE (windlass.yaml).
 
-    It buys up to four machines, which are processes on this computer, for commands that you submit.
+    With this file, the controller starts up to four machines, which are processes on this computer, for the commands
+    that you submit.
 
     \b
     Example:

@@ -45,11 +45,11 @@ def command(
     picture: str | None,
     as_json: bool,
 ) -> None:
-    """Run a trace on the machines of CONFIG as it is, and once more under each policy: cost and waits side by side.
+    """Run a trace of jobs with CONFIG, and again with each policy, and compare costs and waiting times.
 
-    A policy is a part of a configuration that overrides CONFIG; under groups, * means every group. The last
-    row is a bound that no policy can undercut: each job pays only for its share of the cheapest machine while it runs.
-    Every policy plans at the interval of CONFIG.
+    A policy is a part of a configuration that overrides CONFIG; under groups, * means every group. The last row is a
+    lower bound for every policy: each job pays only for its share of the cheapest machine while it runs. Every policy
+    plans at the evaluation interval of CONFIG.
 
     \b
     Example:

@@ -39,14 +39,14 @@ def amount(_context: click.Context, _option: click.Parameter, value: float | Non
     metavar="N",
     default=1,
     show_default=True,
-    help="The least number of accelerators of each host.",
+    help="The lowest number of accelerators of each host.",
 )
 @click.option(
     "--market",
     type=click.Choice(["spot", "on-demand", "spot-first", "any"]),
     default="any",
     show_default=True,
-    help="spot-first: spot offers before all others.",
+    help="spot-first lists spot offers before all others.",
 )
 @click.option(
     "--max-price", type=float, callback=amount, metavar="DOLLARS", help="The highest price of one machine per hour."
@@ -56,7 +56,7 @@ def amount(_context: click.Context, _option: click.Parameter, value: float | Non
     "providers",
     multiple=True,
     metavar="NAME",
-    help=f"A catalogue ({', '.join(PROVIDERS)}), or a provider of the configuration. May be given again.",
+    help=f"A catalogue ({', '.join(PROVIDERS)}), or a provider of the configuration. May be repeated.",
 )
 @click.option("--group", default="", metavar="NAME", help="List the offers of this group of the configuration.")
 @click.option(
@@ -75,9 +75,11 @@ def amount(_context: click.Context, _option: click.Parameter, value: float | Non
     help="Only machines of this region; with --refresh, the region whose prices are read.",
 )
 @click.option(
-    "--cpus", type=click.IntRange(min=0), metavar="N", default=0, help="The least number of CPUs of each host."
+    "--cpus", type=click.IntRange(min=0), metavar="N", default=0, help="The lowest number of CPUs of each host."
 )
-@click.option("--memory", type=float, callback=amount, default=0, metavar="GIB", help="The least memory of each host.")
+@click.option(
+    "--memory", type=float, callback=amount, default=0, metavar="GIB", help="The lowest memory of each host, in GiB."
+)
 @click.option("--multi-host", is_flag=True, help="Also list machines of several hosts.")
 @click.option("--refresh", is_flag=True, help="Read today's prices from AWS and store them.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
@@ -98,9 +100,9 @@ def command(
 ) -> None:
     """Print the machines that fit, cheapest first, and which one would be chosen.
 
-    Prices are from the catalogue that comes with Windlass, or from the last refresh; each has its date. Where there is
-    a configuration, its prices hold, and what its journal knows of each offer is shown: when one started last and how
-    long it took, or why none is available now. CHOSEN marks the first available one.
+    Prices come from the catalogue of Windlass, or from the last refresh; each has its date. With a configuration, its
+    prices are used, and the table shows what its journal knows about each offer: when a machine last started and how
+    long that took, or why none is available now. CHOSEN marks the first available offer.
 
     \b
     Examples:

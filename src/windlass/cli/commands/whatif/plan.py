@@ -47,7 +47,7 @@ ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
     help="With --live: the configuration of the cluster.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
-@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if the plan has no changes, with 2 if it has.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with status 2 if the plan has changes.")
 @click.option(
     "--url",
     metavar="URL",
@@ -65,15 +65,15 @@ def command(
     url: str | None,
     token: str | None,
 ) -> None:
-    """Show what would be done about the cluster in FILE, or about a live cluster, and why.
+    """Show what Windlass would do for the cluster in FILE, or for a live cluster, and why.
 
-    FILE is a scenario or a configuration, in YAML or JSON; - is standard input. No cluster, no account and no network
-    are needed, and nothing is changed. FILE may also hold the objects of a Kubernetes cluster, as kubectl writes them:
-    it is planned as of the time at which the file was written.
+    FILE is a scenario or a configuration, in YAML or JSON; - is standard input. This needs no cluster, no account and
+    no network, and changes nothing. FILE may also contain the objects of a Kubernetes cluster, saved with kubectl: then
+    the plan is for the time at which the file was written.
 
-    With --live, the providers and the workload of a configuration are asked, and the journal is read. Nothing is
-    changed or written: it can run while a controller runs, and before the first one. With --url as well, it shows the
-    last plan of the controller there.
+    With --live, it observes the providers and the workload of a configuration, and reads the journal. It changes
+    nothing, so it can run next to a controller, or before the first one. With --url, it shows the last plan of the
+    controller at that address.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def _saved(file: str, data: bytes) -> Snapshot:
         click.echo(f"{file}: {error}", err=True)
         sys.exit(1)
     for mistake in mistakes:
-        click.echo(f"left out: {mistake}", err=True)
+        click.echo(f"ignored: {mistake}", err=True)
     return snapshot
 
 
@@ -208,10 +208,10 @@ def _live(config_file: str) -> tuple[Snapshot, Plan]:
         more = "" if name == "workload" else "; nothing is released while it is unknown"
         click.echo(f"{name} has a problem: {problem}{more}", err=True)
     for mistake in sight.observation.mistakes:
-        click.echo(f"left out: {mistake}", err=True)
+        click.echo(f"ignored: {mistake}", err=True)
     if sight.observation.work is None:
         click.echo(
-            "without an answer of the workload nothing can be planned; windlass doctor checks everything", err=True
+            "the workload does not answer, so nothing can be planned; windlass doctor checks everything", err=True
         )
         sys.exit(1)
     return sight.planned()

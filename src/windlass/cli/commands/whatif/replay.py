@@ -67,11 +67,11 @@ def command(
     picture: str | None,
     as_json: bool,
 ) -> None:
-    """Make every decision in JOURNAL again, from what was known then, and check that it is the same, byte for byte.
+    """Repeat every decision in JOURNAL from the recorded observations, and compare the results byte for byte.
 
-    With --set or --policy: what would other settings have cost? The recorded work runs in a simulated cloud
-    with the boot times and refusals of the journal, once under the recorded settings, so that you see how good the
-    model is, and once under the changed ones. Nothing but the journal is read, and nothing in it is changed.
+    With --set or --policy, it shows what other settings would have cost. The recorded work runs in a simulated cloud
+    with the recorded boot times and refusals: once under the recorded settings, which shows how good the model is, and
+    once under the changed ones. Only the journal is read, and it is not changed.
 
     \b
     Examples:

@@ -36,7 +36,9 @@ def _remotely(remote: Remote, name: str, at: float | None, as_json: bool) -> Non
     _show(remote.get("/why", name=name, at=at), at, as_json)
 
 
-@click.command("why", epilog="Exit status: 0 shown, 1 there is no such name, or the journal is too short.")
+@click.command(
+    "why", epilog="Exit status: 0 shown, 1 there is no such name, or the journal does not reach back to that time."
+)
 @reachable(_remotely)
 @configured
 @click.argument("name", metavar="NAME")
@@ -44,7 +46,7 @@ def _remotely(remote: Remote, name: str, at: float | None, as_json: bool) -> Non
     "--at",
     callback=read_instant,
     metavar="TIME",
-    help="The answer as of then: 14:02, 2026-03-01T14:02 or '10m ago'.  [default: now]",
+    help="Explain the state at this time: 14:02, 2026-03-01T14:02 or '10m ago'.  [default: now]",
 )
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, name: str, at: float | None, as_json: bool) -> None:

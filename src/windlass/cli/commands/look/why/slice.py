@@ -38,11 +38,11 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if one["dead_hosts"]:
         yield section("Last output of its dead hosts", *_dead_hosts(one))
     if state in ENDED:
-        yield section("Why it was given back", *_removed(one, now))
+        yield section("Why it was released", *_removed(one, now))
     elif state in OFFERING:
         yield section("Why it is kept", *_here(one, now))
     else:
-        yield section("Why it is being given back", *_removed(one, now), *_here(one, now))
+        yield section("Why it is being released", *_removed(one, now), *_here(one, now))
 
 
 def _started(one: Answer, now: float) -> Iterator[RenderableType]:
@@ -52,14 +52,14 @@ def _started(one: Answer, now: float) -> Iterator[RenderableType]:
     if started["count"] is None:
         adopted = started["code"] == Code.LEAKED
         yield Text(
-            "it was adopted, not started by this journal" if adopted else "its start is no longer in the journal"
+            "it was adopted: this journal did not start it" if adopted else "its start is no longer in the journal"
         )
         return
     others = started["count"] - 1
     if others:
         yield Text(f"together with {plural(others, 'more machine')} of {one['group']} for the same reason")
     if not started["passed_over"]:
-        yield Text("no other group was there to choose from")
+        yield Text("there was no other group to choose from")
         return
     yield Text(f"Why {one['group']} and not another:")
     lost = grid("-", "-", "fold")

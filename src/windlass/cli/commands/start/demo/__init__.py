@@ -71,20 +71,21 @@ STEPS = frozenset(
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show every state of every machine.")
 def command(directory: str, verbose: bool) -> None:
-    """See it work on this computer, in about 15 seconds: no account, no Docker, no network.
+    """See Windlass work on this computer, in about 15 seconds. No account, Docker or network is needed.
 
-    A burst of tasks arrives, machines are started for it, one of them is killed while it works, its tasks run again
-    elsewhere, and the machines are given back. At the end it shows what happened and why, the bill, and what to try
-    next. Its machines are processes on this computer. Ctrl-C ends it at once; nothing is left running either way.
+    A burst of tasks arrives, and Windlass starts machines for it. One machine is killed while it works, and its tasks
+    run again on another one. When all tasks are done, the machines are released. At the end the demo shows what
+    happened and why, the bill, and what to try next. The machines are processes on this computer. Ctrl-C ends the
+    demo at once. No process is left running in either case.
     """
     home = Path(directory).absolute()
     if home.exists() and not (home / "windlass.yaml").exists() and any(home.iterdir()):
-        raise click.ClickException(f"{home} has other files in it; choose another --directory")
+        raise click.ClickException(f"{home} contains other files; choose another --directory")
     shutil.rmtree(home, ignore_errors=True)
     try:
         home.mkdir(parents=True)
     except OSError as error:
-        raise click.ClickException(f"{home} cannot be made: {error.strerror}; choose another --directory") from None
+        raise click.ClickException(f"{home} cannot be created: {error.strerror}; choose another --directory") from None
     file = home / "windlass.yaml"
     file.write_text(CONFIG, encoding="utf-8")
     sys.exit(asyncio.run(_Demo(file, verbose).run()))
@@ -154,7 +155,7 @@ class _Demo:
         await self._until(service, lambda: self._busy(service) >= 3)
         self._kill_one(service)
         await self._until(service, lambda: self.scene.done == TASKS)
-        self._print("all tasks are done; a machine without work is given back after 3 s")
+        self._print("all tasks are done; a machine without work is released after 3 s")
         await self._until(service, lambda: not service.controller.controller_state.fleet.slices)
         self.finished = True
 
@@ -224,7 +225,7 @@ class _Demo:
         yield "", "What happened" if self.finished else f"The demo did not finish within {PATIENCE:g} s"
         yield "tasks", f"{self.scene.done} of {TASKS} done"
         killed = 1 if self.killed else 0
-        yield "machines", f"{bought} bought, {killed} killed, {bought - killed - left} given back, {left} left running"
+        yield "machines", f"{bought} bought, {killed} killed, {bought - killed - left} released, {left} left running"
         for line in starts:
             yield "why", f"{line.text} [{line.code}]"
         for line in self.scene.lines:

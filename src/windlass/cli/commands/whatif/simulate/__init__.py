@@ -38,11 +38,11 @@ class _Simulations(click.Group):
 
 @click.group("simulate", cls=_Simulations)
 def command() -> None:
-    """Run the controller in a simulated cluster, without machines, an account or waiting.
+    """Run the production controller in a simulated cluster, on a virtual clock.
 
     \b
-      windlass simulate CONFIG --trace FILE   the jobs of a trace on the machines of CONFIG: cost, waits, a picture
-      windlass simulate swarm                 many random clusters with faults, every invariant checked after every step
+      windlass simulate CONFIG --trace FILE   the jobs of a trace: cost, waiting times, a chart
+      windlass simulate swarm                 random clusters with faults; every invariant is checked after every step
     """
 
 
@@ -79,7 +79,7 @@ def read_fault_set(_context: click.Context, _option: click.Parameter, text: str 
     "fault_set",
     callback=read_fault_set,
     metavar="NAME|FILE",
-    help="The fault set.  [default: a random part of all]",
+    help="The fault set.  [default: a random selection]",
 )
 @click.option("--shrink/--no-shrink", default=True, help="Shrink the first simulation that violates an invariant.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
@@ -94,8 +94,8 @@ def swarm(
 ) -> None:
     """Run many random clusters, each from its seed, and check every invariant after every step.
 
-    A cluster has random groups, limits, prices, rules and work, and a random part of all faults. The same seed is the
-    same simulation. A violated invariant is reported with its seed and as a test that reproduces it.
+    A cluster has random groups, limits, prices, rules and work, and a random selection of faults. The same seed gives
+    the same simulation. A violated invariant is reported with its seed and as a test that reproduces it.
     """
     tasks = [SwarmTask(seed, hours, fault_set) for seed in range(first, first + seeds)]
     tally = Tally()

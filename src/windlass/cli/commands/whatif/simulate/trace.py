@@ -79,11 +79,11 @@ def command(
     picture: str | None,
     as_json: bool,
 ) -> None:
-    """Run the jobs of a trace on the machines of CONFIG, and show the cost and the wait times.
+    """Run the jobs of a trace on the machines of CONFIG, and show the cost and the waiting times.
 
-    The controller is that of windlass run; the cloud and the workload are simulated, whatever CONFIG names. Machines
-    boot in the boot_seconds of their group. With --spot, launches of preemptible groups are refused and their machines
-    taken back as in a recording with the columns zone, start_s, length_s and available.
+    The controller is that of windlass run. The cloud and the workload are simulated, whatever CONFIG names. Machines
+    boot in the boot_seconds of their group. With --spot, launches of preemptible groups are refused, and their machines
+    preempted, as in a recording with the columns zone, start_s, length_s and available.
 
     \b
     Example:
