@@ -125,6 +125,11 @@ def __getattr__(name: str) -> Any:
             text = f"{name} needs {error.name}, which is not installed: {install_command(extra)}"
             raise ImportError(text) from None
         raise
+    except KeyboardInterrupt as interrupt:
+        from ._interrupts import print_no_traceback
+
+        print_no_traceback(interrupt, "interrupted while Windlass was loading")
+        raise
     value = getattr(module, name)
     globals()[name] = value
     return value

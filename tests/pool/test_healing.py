@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
+import time
 
 import pytest
 
@@ -12,7 +14,7 @@ from windlass.journal import JournalError
 from windlass.pool.client.here import Here
 from windlass.pool.errors import BadPool, EngineLost, PoolError, TaskCrashed
 from windlass.pool.report.status import status_of
-from windlass.providers.protocol import AuthFailed, InsufficientCapacity, ProviderError
+from windlass.providers.protocol import AuthFailed, InsufficientCapacity, ProviderError, QuotaExceeded
 
 from .quick import quick_pool
 from .worlds import World, pool, same
@@ -190,6 +192,24 @@ def test_a_stock_out_is_retried_after_longer_pauses_and_status_says_when():
     pool((0, 1), journey, reconcile_tick_interval=5.0)
 
 
+def test_a_quota_error_is_tried_again_after_four_ticks_and_status_says_when():
+    async def journey(world: World) -> None:
+        loop, asked = asyncio.get_running_loop(), list[float]()
+
+        async def refuse(_order, _epoch):
+            asked.append(loop.time())
+            raise QuotaExceeded("8 of 8 used")
+
+        world.machines.launch = refuse  # type: ignore[method-assign]
+        world.burst(1)
+        await asyncio.sleep(2)
+        assert any("8 of 8 used" in one and "next try in" in one for one in status_of(world.hub).troubles)
+        await world.until(lambda: len(asked) >= 3)
+        assert all(20 <= after - before <= 26 for before, after in itertools.pairwise(asked))
+
+    pool((0, 1), journey, reconcile_tick_interval=5.0)
+
+
 # -- idle pools --------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +254,28 @@ def test_an_exception_of_the_program_is_never_hidden_by_the_end_of_the_pool():
 
     with pytest.raises(Mine):
         use()
+
+
+def test_a_pool_that_several_threads_close_at_once_is_closed_once_and_for_each_of_them(caplog):
+    with quick_pool(2) as opened:
+        host, failed = opened._host, list[BaseException]()
+        running = wl.compute(time.sleep)(0.2) > opened
+
+        def close() -> None:
+            try:
+                opened.close()
+                assert running.done()
+                assert not host.directory.exists()
+            except BaseException as error:  # noqa: BLE001  # reported by the test's own thread
+                failed.append(error)
+
+        threads = [threading.Thread(target=close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    assert caplog.messages == []
 
 
 # -- where a task runs -------------------------------------------------------------------------------------------------

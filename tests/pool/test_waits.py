@@ -14,11 +14,15 @@ from typing import Any
 
 import pytest
 
+import windlass as wl
+from windlass._interrupts import print_no_traceback
 from windlass.pool import waits
 from windlass.pool.client.futures import TaskFuture
-from windlass.pool.host import print_no_traceback
 from windlass.pool.loop_thread import LoopThread
 from windlass.pool.waits import next_of, wait_for_event, wait_for_future
+from windlass.testing.fake_engine import FakeEngine
+
+from .worlds import Machines
 
 Wait = tuple[Callable[[], Any], Callable[[], Any]]
 """A wait, and what ends it."""
@@ -111,3 +115,30 @@ def test_an_interrupted_start_prints_one_line_and_gives_the_excepthook_back(monk
     print_no_traceback(KeyboardInterrupt())
     sys.excepthook(ValueError, other, None)
     assert (sys.excepthook, seen) == (own_hook, [other])
+
+
+def test_ctrl_c_before_the_first_node_has_joined_prints_one_line_too(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    engine = FakeEngine()
+    machines = Machines(engine)
+    machines.mute = True
+    with (
+        pytest.raises(KeyboardInterrupt) as interrupted,
+        wl.ComputePool(machines, 1, engine=engine, console=False),
+    ):
+        raise KeyboardInterrupt
+    sys.excepthook(KeyboardInterrupt, interrupted.value, interrupted.tb)
+    assert capsys.readouterr().err.startswith("interrupted while the pool was starting")
+
+
+def test_ctrl_c_while_windlass_is_loaded_prints_one_line(monkeypatch, capsys):
+    def interrupt(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.delitem(vars(wl), "ComputePool", raising=False)
+    monkeypatch.setattr(wl, "import_module", interrupt)
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        _ = wl.ComputePool
+    sys.excepthook(KeyboardInterrupt, interrupted.value, interrupted.tb)
+    assert capsys.readouterr().err == "interrupted while Windlass was loading\n"

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from windlass.journal import open_journal
@@ -64,6 +63,8 @@ class PoolHost:
         self._thread: LoopThread | None = None
         self.runtime: PoolRuntime | None = None
         self._closed = False
+        self._ending = threading.RLock()
+        """Held while everything is ended. A signal handler may take it again in the same thread."""
 
     @property
     def used(self) -> bool:
@@ -73,6 +74,10 @@ class PoolHost:
     @property
     def is_open(self) -> bool:
         return self.runtime is not None and not self._closed
+
+    @property
+    def has_had_nodes(self) -> bool:
+        return self.runtime is not None and self.runtime.task_book.ever_joined
 
     def start(self) -> None:
         """Start everything; return before the nodes have joined."""
@@ -105,24 +110,30 @@ class PoolHost:
         return thread.ask(lambda: question(runtime))
 
     def close(self, *, wait: bool) -> None:
-        """End everything. With ``wait``, first wait for all tasks to end."""
+        """End everything. With ``wait``, first wait for all tasks to end. It may be called again, also by another
+        thread or a signal handler while it runs: each call returns when everything has ended.
+        """
+        try:
+            with suppress(PoolClosed):  # closed by another thread meanwhile
+                while wait and self.is_open and self.ask(lambda runtime: runtime.outstanding):
+                    time.sleep(0.02)
+        finally:
+            with self._ending:
+                self._end()
+
+    def _end(self) -> None:
         runtime, thread = self.runtime, self._thread
         if runtime is None or thread is None or self._closed:
             self._closed = True
             return
-        try:
-            if wait:
-                while self.ask(lambda runtime: runtime.outstanding):
-                    time.sleep(0.02)
-        finally:
-            self._closed = True
-            _take_all(
-                self._console.on_close,  # first: a live view reads the pool's status until then
-                lambda: thread.do(runtime.close(on_record=self._given_directory is not None)),
-                runtime.journal.close,
-                thread.stop,
-                self._remove_directory,
-            )
+        self._closed = True
+        _take_all(
+            self._console.on_close,  # first: a live view reads the pool's status until then
+            lambda: thread.do(runtime.close(on_record=self._given_directory is not None)),
+            runtime.journal.close,
+            thread.stop,
+            self._remove_directory,
+        )
 
     # -- construction -------------------------------------------------------------------------------------------------
 
@@ -199,29 +210,6 @@ class PoolHost:
             self.store.close()
         if self._given_directory is None:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-
-_AT_START = "_windlass_interrupted_start"
-
-
-def print_no_traceback(interrupt: KeyboardInterrupt) -> None:
-    """If the program does not catch this Ctrl-C, print one line in place of the traceback.
-
-    The hook is removed when it is first called, so that an interactive session keeps its own. It holds no reference to
-    the exception, whose frames would stay in memory.
-    """
-    before = sys.excepthook
-    setattr(interrupt, _AT_START, True)
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if sys.excepthook is hook:
-            sys.excepthook = before
-        if hasattr(error, _AT_START):
-            sys.stderr.write("interrupted while the pool was starting; everything that was started has been ended\n")
-        else:
-            before(kind, error, trace)
-
-    sys.excepthook = hook
 
 
 def _take_all(*steps: Callable[[], object]) -> None:

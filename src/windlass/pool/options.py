@@ -90,7 +90,9 @@ def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy
         retry_pause=tick,
         requesting_timeout=max(ANSWER, 3 * tick),
         unhealthy_timeout=unhealthy_timeout,
-        backoff=BackOff(pause=tick, boot_pause=1.0, grows_after_errors=False, window=60.0, heal=300.0),
+        backoff=BackOff(
+            pause=tick, quota_block=4 * tick, boot_pause=1.0, grows_after_errors=False, window=60.0, heal=300.0
+        ),
     )
     if isinstance(provider, Local):
         policy = replace(policy, vanish_timeout=1.0, initializing_timeout=60.0, boot_timeout=120.0)

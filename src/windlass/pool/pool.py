@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from windlass._gc_pause import uncollected
+from windlass._interrupts import print_no_traceback
 from windlass.builders import NamedGroup, Quantity
 from windlass.pool.client.api import AnyTask, Compute, GangTask, Sendable, Task, compute_of
 from windlass.pool.client.futures import (
@@ -53,7 +54,7 @@ from windlass.providers.protocol import Provider
 
 from .environment import Image
 from .errors import BadPool
-from .host import PoolHost, print_no_traceback
+from .host import PoolHost
 from .local import Local
 from .machines import RemoteMachines
 from .runtime import PoolRuntime
@@ -147,6 +148,8 @@ class ComputePool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, KeyboardInterrupt) and not self._host.has_had_nodes:
+            print_no_traceback(error)  # for the user it still starts
         self.close(wait=error is None)
 
     def start(self) -> None:

@@ -60,7 +60,7 @@ lease.
 
 
 SWEEPING = 30.0
-"""Seconds between two removals of results that arrived too late."""
+"""Seconds between two removals of values that are no longer used, and of results that arrived too late."""
 ENDINGS = 5
 """How often a provider is asked to end the remaining nodes when the pool is closed."""
 ENDING_PAUSE = 0.5
@@ -289,6 +289,7 @@ class PoolRuntime:
     def _watch(self, done: Pass) -> None:
         if self.store is not None and self.now() - self._swept_at > SWEEPING:
             self._swept_at = self.now()
+            self.store.expire()
             self.store.remove_results(lambda call: self.task_book.is_open(call.partition("_")[0]))
         self._on_pass(done)
         for text in changes_of(done):

@@ -220,6 +220,50 @@ def test_an_exception_with_state_that_cannot_be_sent_keeps_its_type():
     assert "lock" in str(error.lock)
 
 
+class MissingFile(FileNotFoundError):
+    """One with an ``__init__`` of its own, as clients of web services have them."""
+
+    def __init__(self, path):
+        super().__init__(2, "is missing", path)
+        self.lock = threading.Lock()
+
+
+def test_a_group_of_exceptions_keeps_its_members_although_one_cannot_be_pickled():
+    def fail():
+        raise ExceptionGroup("both", [ValueError(1), ExceptionGroup("deeper", [Picky("no")])])
+
+    ((result,), _) = ran(fail)
+    error = result.error()
+    assert isinstance(error, ExceptionGroup)
+    first, second = error.exceptions
+    assert isinstance(first, ValueError)
+    assert isinstance(second.exceptions[0], Picky)
+    assert second.exceptions[0].reason == "no"
+
+
+def test_an_exception_keeps_what_python_keeps_outside_of_its_arguments():
+    def decode():
+        b"\xff".decode()
+
+    def compile_it():
+        compile("x = = 1", "a file", "exec")
+
+    def stop():
+        raise StopIteration(4)
+
+    def missing():
+        raise MissingFile("a.txt")
+
+    import distributed  # noqa: F401  # it changes how every pickle of a process treats exceptions
+
+    decoded, compiled, stopped, gone = (ran(one)[0][0].error() for one in (decode, compile_it, stop, missing))
+    assert "can't decode byte 0xff in position 0" in str(decoded)
+    assert (compiled.lineno, compiled.filename) == (1, "a file")
+    assert stopped.value == 4
+    assert isinstance(gone, MissingFile)
+    assert (gone.errno, gone.filename, str(gone)) == (2, "a.txt", "[Errno 2] is missing: 'a.txt'")
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_what_would_end_the_program_here_is_another_exception_for_the_caller(kind):
     def fail():

@@ -22,7 +22,7 @@ class Handle:
         name = store.put(pack_shared(value))
         self._shared = Shared(name, store.path(name))
         self._kind = type(value).__name__
-        self._release = weakref.finalize(self, store.drop, name)
+        self._release = weakref.finalize(self, store.drop, name, keep=False)
 
     def get(self) -> Any:
         """Return a copy of the value in this process."""

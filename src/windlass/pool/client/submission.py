@@ -28,6 +28,7 @@ from windlass.pool.transport.data_store import LARGE, DataStore, Packed
 from windlass.pool.transport.serialization import (
     NO_KEYWORDS,
     Arguments,
+    CannotSend,
     Shared,
     are_plain,
     names_used,
@@ -231,6 +232,11 @@ class Preparer:
             arguments = pack_arguments(args, kwargs, task.compute.name)
         finally:
             names_used.reset(token)
+        if any(self.store.known(name) is None for name in names):
+            raise CannotSend(
+                f"an argument of {task.compute.name} has the handle of another pool, or of one that is closed: put the "
+                "value into this pool, handle = pool.put(value)"
+            )
         if isinstance(arguments, bytes) and len(arguments) >= LARGE:  # a large value is nested in them
             shared = prepared.hold(Packed(arguments))
             names.append(shared.name)

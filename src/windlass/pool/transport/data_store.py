@@ -233,11 +233,14 @@ class DataStore:
             disk = owned_directory(Path(tempfile.gettempdir()))
         disk.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._disk, self._cache = disk, cache
-        self._lock = threading.Lock()
+        # Garbage collection may release a handle, and so drop a value, anywhere: also in a thread that has the lock.
+        self._lock = threading.RLock()
         self._files: dict[str, str] = {}
         self._holders: dict[str, int] = {}
         self._unused: OrderedDict[str, float] = OrderedDict()
         """Names without a holder, and since when."""
+        self._not_kept: set[str] = set()
+        """Names that are removed with their last holder, because their handle was released."""
         self.place = StorePlace(str(self._memory), str(disk), _default_limit(base) if limit is None else limit)
 
     @property
@@ -250,9 +253,14 @@ class DataStore:
         name = name or f"v-{value.digest()}"
         with self._lock:
             self._expire()
-            if name not in self._files:
-                self._files[name] = create(self.place, name, value)
             self._hold(name, 1)
+            self._not_kept.discard(name)
+            try:
+                if name not in self._files:
+                    self._files[name] = create(self.place, name, value)
+            except BaseException:
+                self.drop(name)
+                raise
         return name
 
     def path(self, name: str) -> str:
@@ -286,38 +294,44 @@ class DataStore:
         self._holders[name] = self._holders.get(name, 0) + times
         self._unused.pop(name, None)
 
-    def drop(self, name: str) -> None:
-        """Remove one holder of a value."""
+    def drop(self, name: str, *, keep: bool = True) -> None:
+        """Remove one holder of a value. With ``keep``, a value without holders is kept for a while, because it may be
+        sent again; otherwise it is removed with its last holder.
+        """
         with self._lock:
             if name not in self._holders:
                 return  # the store is closed
+            if not keep:
+                self._not_kept.add(name)
             self._holders[name] -= 1
             if not self._holders[name]:
                 del self._holders[name]
-                self._unused[name] = time.monotonic()
+                if name in self._not_kept:
+                    self._remove(name)
+                else:
+                    self._unused[name] = time.monotonic()
                 self._expire()
+
+    def expire(self) -> None:
+        """Remove values that have been unused for a while."""
+        with self._lock:
+            self._expire()
 
     def _expire(self) -> None:
         """Remove values that have been unused for a while; sooner if they take much room."""
         now = time.monotonic()
         room = self.place.limit // 4
         for name, since in reversed(self._unused.copy().items()):  # recently used values are kept
-            size = 0
-            with suppress(OSError):
-                size = Path(self._files[name]).stat().st_size
-            room -= size
+            with suppress(OSError, KeyError):
+                room -= Path(self._files[name]).stat().st_size
             if now - since >= LINGERING or room < 0:
-                del self._unused[name]
-                with suppress(OSError):
-                    Path(self._files.pop(name)).unlink()
+                self._remove(name)
 
-    def discard(self, name: str) -> None:
-        """Remove a value at once if it has no holder."""
-        with self._lock:
-            if name in self._unused:
-                del self._unused[name]
-                with suppress(OSError):
-                    Path(self._files.pop(name)).unlink()
+    def _remove(self, name: str) -> None:
+        self._unused.pop(name, None)
+        self._not_kept.discard(name)
+        with suppress(OSError, KeyError):
+            Path(self._files.pop(name)).unlink()
 
     def remove_results(self, wanted: Callable[[str], bool]) -> None:
         """Remove results of calls that are no longer ``wanted``: they arrived too late, and have no reader."""
@@ -338,6 +352,7 @@ class DataStore:
             self._files.clear()
             self._holders.clear()
             self._unused.clear()
+            self._not_kept.clear()
         for directory in (self._memory, self._disk):
             shutil.rmtree(directory, ignore_errors=True)
             _disown(directory)

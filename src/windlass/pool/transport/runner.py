@@ -8,6 +8,7 @@ the engine.
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import io
 import os
@@ -35,6 +36,7 @@ from .serialization import (
     StoredValue,
     is_plain,
     pack_result,
+    parts_of,
     rebuilt,
     shared_here,
 )
@@ -230,20 +232,52 @@ def _packed_quickly(value: Any) -> Packed:
         return packed(value)
 
 
+def _is_left_to_python(value: Any) -> bool:
+    """Return whether a value is an exception that tblib would pickle.
+
+    `distributed` installs tblib for every pickle of this process. It loses what an exception keeps neither in ``args``
+    nor in ``__dict__``: a ``UnicodeDecodeError`` has no text then, and a ``SyntaxError`` no line.
+    """
+    if not isinstance(value, BaseException):
+        return False
+    registered = copyreg.dispatch_table.get(type(value))
+    return registered is not None and str(getattr(registered, "__module__", "")).startswith("tblib")
+
+
+class _ByName(pickle.Pickler):
+    """Pickles classes and functions by name, and exceptions as Python does."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return value.__reduce_ex__(pickle.HIGHEST_PROTOCOL) if _is_left_to_python(value) else NotImplemented
+
+
+class _ByValue(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
+    """The same, with the user's own classes and functions by value."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if _is_left_to_python(value):
+            return value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return super().reducer_override(value)
+
+
 def _dumped(value: Any) -> bytes:
-    """Pickle a value by the quick way if possible, otherwise with the user's own classes and functions by value."""
+    """Pickle an exception or a part of one: by the quick way if possible, otherwise with the user's own classes and
+    functions by value.
+    """
+    into = io.BytesIO()
     try:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        _ByName(into, pickle.HIGHEST_PROTOCOL).dump(value)
     except Exception:  # noqa: BLE001  # each class fails in its own way; the second attempt reports it
-        blob: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        return blob
+        into = io.BytesIO()
+        _ByValue(into, pickle.HIGHEST_PROTOCOL).dump(value)
+    return into.getvalue()
 
 
 def _failed(error: BaseException) -> ItemResult:
     text = "".join(traceback.format_exception(type(error), error, _below(error.__traceback__)))
     for way in (
         lambda: error,
-        lambda: _Parts(error, error.args, error.__dict__),
+        lambda: _Parts(error, *parts_of(error)),
         lambda: _Parts(error, *_picklable_parts(error)),
         lambda: RemoteError(f"{type(error).__qualname__}: {error}"),
     ):
@@ -267,16 +301,21 @@ class _Parts:
 
 
 def _picklable_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What can be pickled of an exception; the rest as text."""
+    """What can be pickled of an exception; the rest as text. The members of a group keep their types, too."""
 
     def or_text(value: Any) -> Any:
         try:
             pickle.loads(_dumped(value))
         except Exception:  # noqa: BLE001  # each class fails in its own way
+            if isinstance(value, BaseException):
+                return _Parts(value, *_picklable_parts(value))
+            if type(value) in (list, tuple):
+                return type(value)(map(or_text, value))
             return repr(value)
         return value
 
-    return tuple(map(or_text, error.args)), {name: or_text(value) for name, value in error.__dict__.items()}
+    args, state = parts_of(error)
+    return tuple(map(or_text, args)), {name: or_text(value) for name, value in state.items()}
 
 
 def _below(trace: TracebackType | None) -> TracebackType | None:

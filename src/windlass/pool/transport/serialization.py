@@ -304,11 +304,36 @@ def unpack_entries(entries: bytes) -> list[PackedResult]:
     return found
 
 
+_MADE_IN_PYTHON: Final = 1 << 9
+"""The flag of classes that a ``class`` statement makes: ``Py_TPFLAGS_HEAPTYPE``."""
+
+
+def _built_in(kind: type[BaseException]) -> type[BaseException]:
+    """Return the nearest built-in class of an exception: it knows what an exception holds beside its ``__dict__``, such
+    as ``errno``.
+    """
+    return next(one for one in kind.__mro__ if not one.__flags__ & _MADE_IN_PYTHON and issubclass(one, BaseException))
+
+
+def parts_of(error: BaseException) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments and the state of an exception for `rebuilt`, whatever its class does when it is pickled."""
+    reduced: tuple[Any, ...] = tuple(_built_in(type(error)).__reduce__(error))
+    return reduced[1], reduced[2] if len(reduced) > 2 else {}
+
+
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:
-    """Create an exception from its parts, without calling its ``__init__``."""
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(state)
+    """Create an exception from its parts, without calling an ``__init__`` that is written in Python."""
+    try:
+        error = kind.__new__(kind, *args)
+        _built_in(kind).__init__(error, *args)
+    except Exception:  # noqa: BLE001  # a __new__ of the user's own, or an argument that came as text
+        error = kind.__new__(kind)
+        error.args = args
+    for name, value in state.items():
+        try:
+            setattr(error, name, value)
+        except Exception:  # noqa: BLE001  # a property of the user's own
+            error.__dict__[name] = value
     return error
 
 
