@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from windlass.kubernetes_api.api import Api
 from windlass.kubernetes_api.autoscaling_objects import CapacityBuffer, PodTemplateObject, ProvisioningRequest
@@ -29,6 +29,11 @@ from windlass.kubernetes_api.reflector import ObjectChange, Reflector
 from .devices.inventory import SliceFacts, slice_facts
 from .translate.nodes import MirroredNode, mirrored_node
 from .translate.pods import MirroredPod, PodMirror
+
+K = TypeVar("K")
+V = TypeVar("V")
+Convert: TypeAlias = Callable[[K], V | None]
+OnChange: TypeAlias = Callable[[ObjectChange[V]], None]
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
@@ -69,83 +74,38 @@ class ClusterMirror:
         """Nodes by their claim."""
         self.orphaned: set[str] = set()
         """Claims whose nodes were orphaned."""
-        notify = self._notify
-        self.pods: Reflector[Pod, MirroredPod] = Reflector(
-            api, PODS, Pod, PodMirror(), on_change=self._pod_changed, on_synced=on_change
-        )
-        self.nodes: Reflector[KubeNode, MirroredNode] = Reflector(
-            api, NODES, KubeNode, mirrored_node, on_change=self._node_changed, on_synced=on_change
-        )
-        self.namespaces: Reflector[Versioned, Mapping[str, str]] = Reflector(
-            api, NAMESPACES, Versioned, _labels, on_change=notify, on_synced=on_change
-        )
+
+        def mirror(
+            path: str,
+            kind: type[K],
+            convert: Convert[K, V],
+            changed: OnChange[V] = self._notify,
+            optional: bool = False,
+        ) -> Reflector[K, V]:
+            return Reflector(api, path, kind, convert, on_change=changed, on_synced=on_change, optional=optional)
+
+        self.pods: Reflector[Pod, MirroredPod] = mirror(PODS, Pod, PodMirror(), self._pod_changed)
+        self.nodes: Reflector[KubeNode, MirroredNode] = mirror(NODES, KubeNode, mirrored_node, self._node_changed)
+        self.namespaces: Reflector[Versioned, Mapping[str, str]] = mirror(NAMESPACES, Versioned, _labels)
         """The labels of each namespace."""
-        self.provisioners: Reflector[NodeProvisioner, NodeProvisioner] = Reflector(
-            api, PROVISIONERS, NodeProvisioner, _unchanged, on_change=notify, on_synced=on_change
-        )
-        self.claims: Reflector[NodeClaim, NodeClaim] = Reflector(
-            api, CLAIMS, NodeClaim, _unchanged, on_change=notify, on_synced=on_change
-        )
-        self.daemons: Reflector[DaemonSet, DaemonSet] = Reflector(
-            api, DAEMON_SETS, DaemonSet, _unchanged, on_change=notify, on_synced=on_change
-        )
-        self.jobs: Reflector[KubeJob, KubeJob] = Reflector(
-            api, JOBS, KubeJob, _indexed, on_change=notify, on_synced=on_change, optional=True
-        )
-        self.pod_groups: list[Reflector[PodGroup, PodGroup]] = [
-            Reflector(api, path, PodGroup, _unchanged, on_change=notify, on_synced=on_change, optional=True)
-            for path in POD_GROUPS
-        ]
+        self.provisioners = mirror(PROVISIONERS, NodeProvisioner, _unchanged)
+        self.claims = mirror(CLAIMS, NodeClaim, _unchanged)
+        self.daemons = mirror(DAEMON_SETS, DaemonSet, _unchanged)
+        self.jobs = mirror(JOBS, KubeJob, _indexed, optional=True)
+        self.pod_groups = [mirror(path, PodGroup, _unchanged, optional=True) for path in POD_GROUPS]
 
         self.device_version = 0
         """The version of the objects that describe devices: it changes when one of them does."""
-        on_device_change = self._device_changed
-        self.slices: Reflector[ResourceSlice, SliceFacts] = Reflector(
-            api,
-            RESOURCE_SLICES,
-            ResourceSlice,
-            slice_facts,
-            on_change=on_device_change,
-            on_synced=on_change,
-            optional=True,
+        self.slices = mirror(RESOURCE_SLICES, ResourceSlice, slice_facts, self._device_changed, optional=True)
+        self.resource_claims = mirror(RESOURCE_CLAIMS, ResourceClaim, _unchanged, self._device_changed, optional=True)
+        self.claim_templates = mirror(
+            CLAIM_TEMPLATES, ResourceClaimTemplate, _unchanged, self._device_changed, optional=True
         )
-        self.resource_claims: Reflector[ResourceClaim, ResourceClaim] = Reflector(
-            api,
-            RESOURCE_CLAIMS,
-            ResourceClaim,
-            _unchanged,
-            on_change=on_device_change,
-            on_synced=on_change,
-            optional=True,
-        )
-        self.claim_templates: Reflector[ResourceClaimTemplate, ResourceClaimTemplate] = Reflector(
-            api,
-            CLAIM_TEMPLATES,
-            ResourceClaimTemplate,
-            _unchanged,
-            on_change=on_device_change,
-            on_synced=on_change,
-            optional=True,
-        )
-        self.device_classes: Reflector[DeviceClass, DeviceClass] = Reflector(
-            api, DEVICE_CLASSES, DeviceClass, _unchanged, on_change=on_device_change, on_synced=on_change, optional=True
-        )
+        self.device_classes = mirror(DEVICE_CLASSES, DeviceClass, _unchanged, self._device_changed, optional=True)
 
-        self.pod_templates: Reflector[PodTemplateObject, PodTemplateObject] = Reflector(
-            api, POD_TEMPLATES, PodTemplateObject, _unchanged, on_change=notify, on_synced=on_change, optional=True
-        )
-        self.buffers: Reflector[CapacityBuffer, CapacityBuffer] = Reflector(
-            api, CAPACITY_BUFFERS, CapacityBuffer, _unchanged, on_change=notify, on_synced=on_change, optional=True
-        )
-        self.room_requests: Reflector[ProvisioningRequest, ProvisioningRequest] = Reflector(
-            api,
-            PROVISIONING_REQUESTS,
-            ProvisioningRequest,
-            _unchanged,
-            on_change=notify,
-            on_synced=on_change,
-            optional=True,
-        )
+        self.pod_templates = mirror(POD_TEMPLATES, PodTemplateObject, _unchanged, optional=True)
+        self.buffers = mirror(CAPACITY_BUFFERS, CapacityBuffer, _unchanged, optional=True)
+        self.room_requests = mirror(PROVISIONING_REQUESTS, ProvisioningRequest, _unchanged, optional=True)
         self.consumers: dict[str, MirroredPod] = {}
         """Pods that consume a ProvisioningRequest, by key."""
 
@@ -274,7 +234,7 @@ def _is_ours(node: MirroredNode | None) -> bool:
     return node is not None and bool(node.provisioner)
 
 
-def _unchanged(item: Any) -> Any:
+def _unchanged(item: K) -> K:
     return item
 
 
