@@ -31,7 +31,7 @@ from windlass.workloads.kubernetes.translate.pods import MirroredPod
 from windlass.workloads.kubernetes.workload import KnownProvisioner, KubernetesWorkload
 from windlass.workloads.protocol import DecidedSlice, DecisionReport
 
-from .event_stories import EventStories
+from .decision_events import DecisionEvents
 from .events import EventRecorder, Subject, with_pods
 from .requests import RequestStatuses
 from .status import GroupNumbers, blocked_by, condition, merged, numbers_of, provisioner_status
@@ -60,14 +60,14 @@ class DecisionPublisher:
         self._epoch, self._now = epoch, now
         self.queue = WorkQueue(may_write)
         self.events = EventRecorder(self._api, self.queue, now)
-        self._stories = EventStories(self.events, self._mirror)
+        self._decision_events = DecisionEvents(self.events, self._mirror)
         self._requests = RequestStatuses(workload, self.queue, now)
         self._decided: dict[str, dict[str, Any]] = {}
         """The last decision about each provisioner."""
 
     def on_decision(self, decision: DecisionReport, waiting: WaitingPods) -> None:
         self._note_decisions(decision)
-        self._stories.send(decision, waiting)
+        self._decision_events.send(decision, waiting)
         by_group: dict[str, list[DecidedSlice]] = {}
         for one in decision.slices.values():
             by_group.setdefault(one.group, []).append(one)

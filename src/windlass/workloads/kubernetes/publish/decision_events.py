@@ -19,7 +19,7 @@ MOST_PODS: Final = 200
 """The most pods of one demand that get an event: ten thousand equal pods do not need an event each."""
 
 
-class EventStories:
+class DecisionEvents:
     """Sends events for what has changed since the last decision."""
 
     def __init__(self, events: EventRecorder, mirror: ClusterMirror) -> None:
