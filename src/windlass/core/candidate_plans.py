@@ -101,7 +101,7 @@ def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
     live = [sum(draft.live_count(group) for group in scope.groups) for scope in scopes]
     free = [sum(free_slices(draft, g, placed) for g in scope.groups) if scope.spare else 0 for scope in scopes]
     for group, kind in enumerate(draft.groups):
-        if kind.frozen or draft.ledger.new[group]:
+        if kind.frozen or draft.limits.new[group]:
             continue
         mine = draft.snapshot_tables.scopes_of[group]
         for position in reversed(draft.snapshot_tables.of(group, State.QUEUED)):
@@ -210,7 +210,7 @@ def _cannot_be_beaten(draft: PlanDraft) -> bool:
         return False
     tasks = ((shape.need, shape.count) for shape, _ in draft.decisions.served_shapes)
     fewest = fewest_slices(draft.snapshot_tables.rows.room.free, draft.totals * draft.hosts[:, None], tasks)
-    return draft.ledger.bought <= fewest
+    return draft.limits.bought <= fewest
 
 
 def _as_if_unbought(
@@ -229,7 +229,7 @@ def _as_if_unbought(
     other, _ = _first_draft(
         SnapshotTables(bare, snapshot_tables.memo), served, DraftOptions(offer_every_purchase=True), search=search
     )
-    place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
+    place = np.zeros(len(other.slices) + other.limits.bought, np.int64)
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}
     for purchase in other.purchases:
@@ -238,7 +238,7 @@ def _as_if_unbought(
         place[purchase.position : purchase.position + len(here)] = here
         more = purchase.slices - len(here)
         if more:
-            if draft.ledger.headroom(purchase.group, gang=True) < more:
+            if draft.limits.headroom(purchase.group, gang=True) < more:
                 return None
             bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice, purchase.tasks)
             start = purchase.position + len(here)

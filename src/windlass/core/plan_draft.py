@@ -103,7 +103,7 @@ class Checkpoint:
     """The state to which a draft is rolled back after an attempt to serve a gang."""
 
     offers: tuple[tuple[Offers, Mark], ...]
-    ledger: tuple[list[int], int, int, int]
+    limits: tuple[list[int], int, int, int]
     purchases: int
     recalled: frozenset[int]
 
@@ -177,7 +177,7 @@ class PlanDraft:
         released = ((self.group_of(p), self.slices[p].state) for p in self.released)
         cancelled = Counter(released) if self.released else {}
         slices_without_group = [self.slices[p] for p in self.snapshot_tables.slices_without_group]
-        self.ledger = LimitCounter(
+        self.limits = LimitCounter(
             self.snapshot.cluster, self.groups, self.snapshot_tables.counts, cancelled, slices_without_group, self.now
         )
         self._closed = sorted({*self.released, *self._not_recallable()})
@@ -292,7 +292,7 @@ class PlanDraft:
 
     def placed(self) -> Bools:
         """Returns, for each slice of the snapshot and then each new one, whether it got a task in this plan."""
-        result = np.zeros(len(self.slices) + self.ledger.bought, np.bool_)
+        result = np.zeros(len(self.slices) + self.limits.bought, np.bool_)
         for _, served in (*self.decisions.served_shapes, *self.decisions.served_gangs):
             for run in served.runs:
                 result[run.positions] = True
@@ -305,7 +305,7 @@ class PlanDraft:
 
     def sticky(self) -> Bools:
         """Returns groups that this plan has chosen already, or that have slices in flight."""
-        return np.array([a + b > 0 for a, b in zip(self.ledger.new, self.ledger.in_flight, strict=True)], np.bool_)
+        return np.array([a + b > 0 for a, b in zip(self.limits.new, self.limits.in_flight, strict=True)], np.bool_)
 
     # -- buying -----------------------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class PlanDraft:
 
         ``stage``: how many of the alternatives of ``any_of``, in addition to the preferred one, may be used.
         """
-        ledger, groups = self.ledger, range(len(self.groups))
+        limits, groups = self.limits, range(len(self.groups))
         answers = [self.eligibility.answers(selector) for selector in selectors]
         shape = (len(needs), len(self.groups))
         eligible = np.array([allowed[self.profile_index] for allowed, _ in answers], np.bool_).reshape(shape)
@@ -351,14 +351,14 @@ class PlanDraft:
             hosts=self.hosts,
             price=self.price,
             rank=self.rank,
-            eligible=without_fallbacks(self.groups, self.group_table.fresh, ledger, needs, eligible, gang),
+            eligible=without_fallbacks(self.groups, self.group_table.fresh, limits, needs, eligible, gang),
             unmet=unmet,
-            headroom=np.array([ledger.own_headroom(group, gang) for group in groups], np.int64),
-            nodes_left=ledger.nodes_left(),
-            money_left=ledger.money_left(),
-            launches_left=ledger.under_cluster_rate(gang),
+            headroom=np.array([limits.own_headroom(group, gang) for group in groups], np.int64),
+            nodes_left=limits.nodes_left(),
+            money_left=limits.money_left(),
+            launches_left=limits.under_cluster_rate(gang),
             family=self.snapshot_tables.family_index,
-            family_left=np.array(ledger.families_left(), np.int64),
+            family_left=np.array(limits.families_left(), np.int64),
         )
 
     def choose(self, market: Market) -> list[Choice]:
@@ -374,9 +374,9 @@ class PlanDraft:
         tasks: tuple[tuple[str, int], ...] = (),
     ) -> Purchase:
         """Decides to launch slices of a group."""
-        position = len(self.slices) + self.ledger.bought
-        purchase = Purchase(group, self.ledger.new[group], position, slices, code, owner, choice, tasks)
-        self.ledger.add(group, slices)
+        position = len(self.slices) + self.limits.bought
+        purchase = Purchase(group, self.limits.new[group], position, slices, code, owner, choice, tasks)
+        self.limits.add(group, slices)
         self.purchases.append(purchase)
         return purchase
 
@@ -418,12 +418,12 @@ class PlanDraft:
 
     def checkpoint(self, *tables: Offers) -> Checkpoint:
         marks = tuple((table, table.mark()) for table in tables)
-        return Checkpoint(marks, self.ledger.copy_state(), len(self.purchases), frozenset(self.recalled))
+        return Checkpoint(marks, self.limits.copy_state(), len(self.purchases), frozenset(self.recalled))
 
     def rollback(self, checkpoint: Checkpoint) -> None:
         for table, mark in checkpoint.offers:
             table.undo(mark)
-        self.ledger.restore(checkpoint.ledger)
+        self.limits.restore(checkpoint.limits)
         del self.purchases[checkpoint.purchases :]
         for position in self.recalled.keys() - checkpoint.recalled:
             del self.recalled[position]

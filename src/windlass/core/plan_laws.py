@@ -212,7 +212,7 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     counted = [s for s in seen.others if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
     have = seen.busy_count.copy()
     have.update([item.group for item in counted])
-    flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
+    in_flight = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
     gangs = {demand.id for demand in snapshot.demands if demand.gang}
     gang_placed = {placement.on for placement in plan.placements if placement.demand in gangs}
     with_gang = {launch.group for launch in plan.launches if not gang_placed.isdisjoint(launch.names())}
@@ -221,8 +221,8 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
         if have[name] + count > group.max:
             yield f"{count} {name} launched beside {have[name]}, max {group.max}"
         by_gang = name in with_gang and group.max_launching != 0
-        if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
-            yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
+        if group.max_launching is not None and in_flight[name] + count > group.max_launching and not by_gang:
+            yield f"{count} {name} launched beside {in_flight[name]} in flight, max_launching {group.max_launching}"
     for family in snapshot.cluster.families:
         mine = [group.name for group in snapshot.groups if group.family == family.name]
         launched = sum(plan.launch.get(name, 0) for name in mine)
@@ -275,8 +275,8 @@ def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
     """Checks that no plan launches and releases the same group, except for consolidation."""
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
     for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark)):
-        as_good_as_gone = seen.named[change.slice].final
-        if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX) and not as_good_as_gone:
+        is_final = seen.named[change.slice].final
+        if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX) and not is_final:
             yield f"{group} is launched, and {change.slice} goes ({change.reason.code})"
 
 

@@ -100,7 +100,7 @@ def _served(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft
     if options.ahead:
         buy_ahead(draft)
     serve(draft)
-    draft.ledger.closed = False
+    draft.limits.closed = False
     hold_spares(draft)
     return draft
 
@@ -108,13 +108,13 @@ def _served(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft
 def _what_if(snapshot: Snapshot, memo: PlannerMemo) -> TrialOutcome:
     """Returns the result of a snapshot, without releases and reasons."""
     draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo, search=False), _served)
-    ledger, names = draft.ledger, [group.name for group in draft.groups]
+    limits, names = draft.limits, [group.name for group in draft.groups]
     return TrialOutcome(
         waiting=waiting_counts(draft),
-        counted={name: ledger.counted[index] + ledger.new[index] for index, name in enumerate(names)},
-        flying={name: ledger.in_flight[index] + ledger.new[index] for index, name in enumerate(names)},
-        nodes=ledger.nodes,
-        cost=ledger.cost,
+        counted={name: limits.counted[index] + limits.new[index] for index, name in enumerate(names)},
+        in_flight={name: limits.in_flight[index] + limits.new[index] for index, name in enumerate(names)},
+        nodes=limits.nodes,
+        cost=limits.cost,
     )
 
 

@@ -26,11 +26,11 @@ from .plan_draft import PlanDraft
 
 def send_ahead(draft: PlanDraft) -> None:
     """Buys, for every gang that waits for one, a slice of a group whose back-off is over."""
-    if not any(_tries(draft, group) and draft.ledger.headroom(group) for group in range(len(draft.groups))):
+    if not any(_tries(draft, group) and draft.limits.headroom(group) for group in range(len(draft.groups))):
         return
     for gang in draft.decisions.waiting_gangs:
         group = _wanted(draft, gang)
-        if group is not None and draft.ledger.headroom(group):
+        if group is not None and draft.limits.headroom(group):
             _buy_one(draft, gang, group)
 
 
@@ -45,10 +45,10 @@ def _wanted(draft: PlanDraft, gang: Demand) -> int | None:
     """
     if any(_is_tried(draft, place) for place in members_places(draft, gang)):
         return None
-    ledger, before, bought = draft.ledger, draft.checkpoint(draft.offers), len(draft.purchases)
-    ledger.trusting = True
+    limits, before, bought = draft.limits, draft.checkpoint(draft.offers), len(draft.purchases)
+    limits.trusting = True
     served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
-    ledger.trusting = False
+    limits.trusting = False
     groups = [purchase.group for purchase in draft.purchases[bought:]]
     if served is not None:
         draft.rollback(before)

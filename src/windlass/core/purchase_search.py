@@ -62,7 +62,7 @@ def _groups(draft: PlanDraft) -> list[int]:
         return []
     if all(one.gang in (None, Gang.ANY) and not _constrained(one) for one in demands):
         return []
-    if draft.ledger.bought < (1 if any(draft.decisions.unserved) else 2):
+    if draft.limits.bought < (1 if any(draft.decisions.unserved) else 2):
         return []
     if draft.decisions.waiting_requests or any(kind.max_launching is not None for kind in draft.groups):
         return []
@@ -84,7 +84,7 @@ def _constrained(demand: Demand) -> bool:
 
 def _most(draft: PlanDraft, group: int) -> int:
     """Returns how many slices of a group could be bought if the draft had bought none of it."""
-    return draft.ledger.headroom(group, gang=True) + sum(one.slices for one in draft.purchases if one.group == group)
+    return draft.limits.headroom(group, gang=True) + sum(one.slices for one in draft.purchases if one.group == group)
 
 
 def _cost(draft: PlanDraft) -> int:

@@ -29,12 +29,12 @@ def resources_of(groups: Iterable[Group]) -> dict[str, str]:
 def same_resource_twice(names: Mapping[str, str]) -> list[str]:
     """Returns resources whose names differ only in case or in a prefix such as ``nvidia.com/``: they are two
     resources."""
-    by_word: dict[str, list[str]] = {}
+    by_short_name: dict[str, list[str]] = {}
     for name in sorted(names):
-        by_word.setdefault(name.rpartition("/")[2].lower(), []).append(name)
+        by_short_name.setdefault(name.rpartition("/")[2].lower(), []).append(name)
     return [
         f"{' and '.join(f'{name} ({names[name]})' for name in same)} are different resources; "
         f"if one thing is meant, call it {min(same, key=lambda name: (name != name.lower(), len(name)))} everywhere"
-        for same in by_word.values()
+        for same in by_short_name.values()
         if len(same) > 1
     ]

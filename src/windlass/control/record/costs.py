@@ -147,8 +147,8 @@ def _kind(record: SliceRecord) -> str:
 def _rates(fleet: Fleet, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
     """Return the hourly rate of each account of each group; per group they add up to the prices of its slices."""
     rates: dict[str, dict[str, int]] = {}
-    for group, crowd in fleet.activity.steady.items():
-        rates[group] = {**_NOTHING, "work": crowd.work, "idle": crowd.price - crowd.work}
+    for group, totals in fleet.activity.steady.items():
+        rates[group] = {**_NOTHING, "work": totals.work, "idle": totals.price - totals.work}
     for record in fleet.activity.active.values():
         mine = rates.get(record.group)
         if mine is None:

@@ -369,10 +369,10 @@ def limits_of(picture: Picture) -> dict[str, Reason | None]:
     counts.update((places.get(one.group), one.planned_with.state) for one in activity.active.values())
     unknown = any(group is None for group, _ in counts)
     slices_without_group = [one for one in snapshot.slices if one.group not in places] if unknown else []
-    ledger = LimitCounter(snapshot.cluster, snapshot.groups, counts, {}, slices_without_group, snapshot.now)
+    limits = LimitCounter(snapshot.cluster, snapshot.groups, counts, {}, slices_without_group, snapshot.now)
     for launch in picture.plan.launches:
-        ledger.add(places[launch.group], launch.count)
-    return {name: ledger.refusal(index, 1) for name, index in places.items()}
+        limits.add(places[launch.group], launch.count)
+    return {name: limits.refusal(index, 1) for name, index in places.items()}
 
 
 def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tuple[float, str] | None:

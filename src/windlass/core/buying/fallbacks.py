@@ -16,7 +16,7 @@ from windlass.core.model.snapshot import Group
 
 
 def without_fallbacks(
-    groups: Sequence[Group], fresh: Room, ledger: LimitCounter, needs: Sequence[Need], eligible: Bools, gang: bool
+    groups: Sequence[Group], fresh: Room, limits: LimitCounter, needs: Sequence[Need], eligible: Bools, gang: bool
 ) -> Bools:
     """Returns ``eligible`` ([need, group]) without the fallbacks of families that have another available group.
 
@@ -26,7 +26,7 @@ def without_fallbacks(
     if not families or not needs:
         return eligible
     had = eligible & np.array([fresh.capacity(need) > 0 for need in needs], np.bool_)
-    had &= np.array([not one.fallback and ledger.headroom(at, gang) > 0 for at, one in enumerate(groups)], np.bool_)
+    had &= np.array([not one.fallback and limits.headroom(at, gang) > 0 for at, one in enumerate(groups)], np.bool_)
     found = eligible.copy()
     for family in families:
         mine = np.array([group.family == family for group in groups], np.bool_)

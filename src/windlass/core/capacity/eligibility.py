@@ -104,10 +104,10 @@ class Eligibility:
         allowed = np.ones(len(self._profiles), np.bool_)
         unmet = np.zeros(len(self._profiles), np.int64)
         for index, (labels, taints) in enumerate(self._profiles):
-            disliked = untolerated(taints, tolerates)
-            hard = any(taint.effect != "PreferNoSchedule" for taint in disliked)
+            untolerated_taints = untolerated(taints, tolerates)
+            hard = any(taint.effect != "PreferNoSchedule" for taint in untolerated_taints)
             allowed[index] = not hard and all(condition.holds(labels) for condition in where)
-            unmet[index] = sum(not condition.holds(labels) for condition in prefer) + len(disliked)
+            unmet[index] = sum(not condition.holds(labels) for condition in prefer) + len(untolerated_taints)
             rank = 0
             for alternatives in any_of:
                 holding = [all(condition.holds(labels) for condition in one) for one in alternatives]

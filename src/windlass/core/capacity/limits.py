@@ -97,18 +97,18 @@ class LimitCounter:
         self.family_of = family_index(groups, self.scopes)
         self._of_family: dict[int, int] = {}
         """Slices that count for the max of each family, by the index of its scope."""
-        self.nodes = self.cost = self.flying = self.bought = 0
+        self.nodes = self.cost = self.all_in_flight = self.bought = 0
         for (group, state), there in counts.items():
             gone = released.get((group, state), 0) if state in IN_FLIGHT else 0
             count = there - gone if state == State.QUEUED else there
             if state not in COUNTED:
                 continue
-            flies = there - gone if state in IN_FLIGHT else 0
-            self.flying += flies
+            in_flight = there - gone if state in IN_FLIGHT else 0
+            self.all_in_flight += in_flight
             if group is None:
                 continue
             self.counted[group] += count
-            self.in_flight[group] += flies
+            self.in_flight[group] += in_flight
             self.ending[group] += count if state in ENDING else 0
             self.nodes += groups[group].hosts * count
             self.cost += (groups[group].price or 0) * count
@@ -192,16 +192,16 @@ class LimitCounter:
     def under_rate(self, group: int, gang: bool = False) -> int:
         """Returns the launches that may be added to those in flight; a gang may exceed the limit when none of the group
         is."""
-        limit, flying = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
-        if limit is None or self._later or self._lifted or (gang and limit and not flying):
+        limit, in_flight = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
+        if limit is None or self._later or self._lifted or (gang and limit and not in_flight):
             return UNBOUNDED
-        return max(0, limit - flying)
+        return max(0, limit - in_flight)
 
     def under_cluster_rate(self, gang: bool = False) -> int:
-        limit, flying = self.cluster.max_launching, self.flying + self.bought
-        if limit is None or self._later or self._lifted or (gang and limit and not flying):
+        limit, in_flight = self.cluster.max_launching, self.all_in_flight + self.bought
+        if limit is None or self._later or self._lifted or (gang and limit and not in_flight):
             return UNBOUNDED
-        return max(0, limit - flying)
+        return max(0, limit - in_flight)
 
     def nodes_left(self) -> int:
         limit = self.cluster.max_nodes
@@ -254,12 +254,14 @@ class LimitCounter:
         if by_family:
             return Reason(Code.AT_MAX, _at_max(self.scopes[family], self._of_family[family]) + many)
         if self.under_rate(group, gang) < slices:
-            flying = self.in_flight[group] + self.new[group]
-            why = f"{kind.name} may have {kind.max_launching} in flight at once and has {flying}{many}"
+            in_flight = self.in_flight[group] + self.new[group]
+            why = f"{kind.name} may have {kind.max_launching} in flight at once and has {in_flight}{many}"
             return Reason(Code.RATE_LIMITED, why)
         if self.under_cluster_rate(gang) < slices:
-            flying, limit = self.flying + self.bought, self.cluster.max_launching
-            return Reason(Code.RATE_LIMITED, f"the cluster may have {limit} in flight at once and has {flying}{many}")
+            in_flight, limit = self.all_in_flight + self.bought, self.cluster.max_launching
+            return Reason(
+                Code.RATE_LIMITED, f"the cluster may have {limit} in flight at once and has {in_flight}{many}"
+            )
         if self.nodes_left() < slices * kind.hosts:
             why = f"{plural(slices * kind.hosts, 'node')} more beside {self.nodes}, the cluster's max is"
             return Reason(Code.MAX_NODES, f"{kind.name}: {why} {self.cluster.max_nodes}")
@@ -290,8 +292,8 @@ class LimitCounter:
                 full = _at_max(self.scopes[at], self._of_family[at])
                 return Reason(Code.AT_MAX, f"{full} ({names} are needed)")
         if self.under_cluster_rate(gang) < slices:
-            limit, flying = self.cluster.max_launching, self.flying + self.bought
-            why = f"the cluster may have {limit} in flight at once and has {flying}"
+            limit, in_flight = self.cluster.max_launching, self.all_in_flight + self.bought
+            why = f"the cluster may have {limit} in flight at once and has {in_flight}"
             return Reason(Code.RATE_LIMITED, f"{why} ({names} are needed)")
         if self.nodes_left() < nodes:
             why = f"{plural(nodes, 'node')} more beside {self.nodes}, the cluster's max is {self.cluster.max_nodes}"

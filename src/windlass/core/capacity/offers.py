@@ -137,13 +137,13 @@ class Offers:
         tier = self.tier[rows]
         if self.ignore_tiers:
             tier = np.where((tier > RECALL_TIER) & (tier < NEW_TIER), READY_TIER, tier)
-        unliked = unmet[self.profile[rows]]
+        penalty = unmet[self.profile[rows]]
         devices = list(self.room.kinds.devices)
         if not devices or need.whole or need.shares:
-            return rows[np.lexsort((left, unliked, tier))]
+            return rows[np.lexsort((left, penalty, tier))]
         # Accelerators are kept for work that needs them.
         accelerated = self.room.total[rows][:, devices].any(axis=1)
-        return rows[np.lexsort((left, accelerated, unliked, tier))]
+        return rows[np.lexsort((left, accelerated, penalty, tier))]
 
     # -- placing ----------------------------------------------------------------------------------------------------
 

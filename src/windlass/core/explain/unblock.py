@@ -57,7 +57,7 @@ class TrialOutcome:
     """Tasks that find no place, by demand."""
     counted: Mapping[str, int]
     """Slices that count for each group's max, launches included."""
-    flying: Mapping[str, int]
+    in_flight: Mapping[str, int]
     """Slices in flight, by group, launches included."""
     nodes: int
     cost: int
@@ -329,13 +329,13 @@ class Unblocker:
             if group.max_launching is not None:
                 lifted = self._places(demand, set_group(self.snapshot, replace(group, max_launching=None)))
                 if lifted is not None:
-                    value = lifted.flying[group.name]
+                    value = lifted.in_flight[group.name]
                     yield self._raised_least(demand, partial(new_rate, group), group.max_launching, value)
         cluster = self.snapshot.cluster
         if cluster.max_launching is not None:
             lifted = self._places(demand, set_cluster(self.snapshot, max_launching=None))
             if lifted is not None:
-                value = sum(lifted.flying.values())
+                value = sum(lifted.in_flight.values())
                 yield self._raised_least(demand, partial(new_cluster_rate, cluster), cluster.max_launching, value)
 
     def _raised_nodes(self, demand: Demand) -> Iterator[Edit]:
@@ -436,20 +436,20 @@ class Unblocker:
 
     def _needed(self, group: Group, lifted: TrialOutcome) -> Iterator[RaisedLimit]:
         """Returns the limits that a result without limits exceeds, each raised to the value that it needs."""
-        cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
+        cluster, in_flight = self.snapshot.cluster, sum(lifted.in_flight.values())
         family = self._family_of(group)
         if family is not None and (many := self._in_family(family, lifted.counted)) > family.max:
             yield RaisedLimit(partial(new_family_max, family), family.max, many)
         if lifted.counted[group.name] > group.max and (family is None or group.max < family.max):
             yield RaisedLimit(partial(new_max, group), group.max, lifted.counted[group.name])
-        if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
-            yield RaisedLimit(partial(new_rate, group), group.max_launching, lifted.flying[group.name])
+        if group.max_launching is not None and lifted.in_flight[group.name] > group.max_launching:
+            yield RaisedLimit(partial(new_rate, group), group.max_launching, lifted.in_flight[group.name])
         if group.frozen:
             yield RaisedLimit(lambda _: resumed(group))
         if group.availability.state != "available":
             yield RaisedLimit(lambda _: available(group, self.snapshot.now))
-        if cluster.max_launching is not None and flying > cluster.max_launching:
-            yield RaisedLimit(partial(new_cluster_rate, cluster), cluster.max_launching, flying)
+        if cluster.max_launching is not None and in_flight > cluster.max_launching:
+            yield RaisedLimit(partial(new_cluster_rate, cluster), cluster.max_launching, in_flight)
         if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
             yield RaisedLimit(partial(new_nodes, cluster), cluster.max_nodes, lifted.nodes)
         if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:

@@ -203,9 +203,9 @@ class Explainer:
     def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
         """Where no limit blocks a single group: returns the limits that a mix of groups would break, by group."""
         draft = self.draft
-        ledger, bought = draft.ledger, len(draft.purchases)
+        limits, bought = draft.limits, len(draft.purchases)
         checkpoint = draft.checkpoint(*dict.fromkeys((table, draft.offers)))
-        with ledger.lifted():
+        with limits.lifted():
             served = serve_whole(draft, table, demand, Code.DEMAND)
         mix = Counter[int]()
         for purchase in draft.purchases[bought:]:
@@ -214,9 +214,9 @@ class Explainer:
             return {}
         draft.rollback(checkpoint)
         gang = demand.gang is not None
-        alone = {group: ledger.refusal(group, count, gang) for group, count in sorted(mix.items())}
+        alone = {group: limits.refusal(group, count, gang) for group, count in sorted(mix.items())}
         found = {draft.groups[group].name: reason for group, reason in alone.items() if reason is not None}
-        if not found and (reason := ledger.refusal_of_mix(mix, gang)) is not None:
+        if not found and (reason := limits.refusal_of_mix(mix, gang)) is not None:
             found = {draft.groups[group].name: reason for group in mix}
         return found
 
@@ -263,7 +263,7 @@ class Explainer:
     def _refusal(self, group: int, slices: int, *, gang: bool) -> Reason | None:
         key = (group, slices, gang)
         if key not in self._refusals:
-            self._refusals[key] = self.draft.ledger.refusal(group, slices, gang)
+            self._refusals[key] = self.draft.limits.refusal(group, slices, gang)
         return self._refusals[key]
 
     # -- conditions and taints --------------------------------------------------------------------------------------

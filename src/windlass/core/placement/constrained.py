@@ -126,10 +126,10 @@ class ConstrainedPlacement:
 
     def _tried(self, some: Sequence[int], served: list[Served], most: int = UNBOUNDED) -> bool:
         """Places and buys for some items, at most ``most`` tasks of each; takes it back if a spread does not hold."""
-        ledger, runs = self.draft.ledger, [len(served[index].runs) for index in some]
+        limits, runs = self.draft.limits, [len(served[index].runs) for index in some]
         checkpoint = self.draft.checkpoint(*self.tables())
         self._headroom = np.array(
-            [ledger.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64
+            [limits.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64
         )
         self._most = most
         missing = self._buy(self._place(some, served), served)
@@ -262,15 +262,15 @@ class ConstrainedPlacement:
         draft, each = self.draft, self._per_slice(item, bounds)
         some = np.flatnonzero(groups & (each > 0) & (self._headroom > 0))
         if draft.strategy == "cheapest":
-            liking = draft.price[some] / np.minimum(each[some], max(item.count, 1))
+            cost = draft.price[some] / np.minimum(each[some], max(item.count, 1))
         elif draft.strategy == "rank":
-            liking = draft.rank[some].astype(np.float64)
+            cost = draft.rank[some].astype(np.float64)
         else:
             _, unmet = draft.eligibility.answers(item.selector)
-            liking = unmet[draft.profile_index[some]].astype(np.float64)
+            cost = unmet[draft.profile_index[some]].astype(np.float64)
         result = np.full(len(cells), np.inf)
         known = group_cell[some] >= 0
-        np.minimum.at(result, group_cell[some][known], liking[known])
+        np.minimum.at(result, group_cell[some][known], cost[known])
         found: list[float] = result.tolist()
         return found
 
@@ -331,7 +331,7 @@ class ConstrainedPlacement:
                 np.minimum(draft.group_table.fresh.capacity(item.need), bounds.fresh_node),
             )
         )
-        can_buy = np.array([draft.ledger.headroom(g, self.gang) > 0 for g in range(len(draft.groups))], np.bool_)
+        can_buy = np.array([draft.limits.headroom(g, self.gang) > 0 for g in range(len(draft.groups))], np.bool_)
         each = np.minimum(each, _room_by_label(bounds, self.classes.group_value, len(each)))
         each = np.minimum(np.where(in_groups & can_buy, each, 0), item.count)
         if int(each.max(initial=0)) > best_here:
@@ -379,7 +379,7 @@ class ConstrainedPlacement:
         bought: list[tuple[Batch, Purchase]] = []
         for choice in draft.choose(market):
             batch = choice.batch
-            slices = min(batch.slices, draft.ledger.headroom(batch.group, self.gang))
+            slices = min(batch.slices, draft.limits.headroom(batch.group, self.gang))
             if not slices:
                 continue
             filled = np.flatnonzero(batch.fill).tolist()

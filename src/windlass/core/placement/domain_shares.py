@@ -77,8 +77,8 @@ def _one_label(count: int, capacity: Ints, label: LabelShares, preference: Seque
 def _in_order(count: int, most: Ints, preference: Sequence[float]) -> Ints:
     """Fills the preferred cells first; equally preferred cells get equal shares."""
     result = np.zeros(len(most), np.int64)
-    for liking in sorted(set(preference)):
-        open_cells = [cell for cell in range(len(most)) if preference[cell] == liking and most[cell] > 0]
+    for rank in sorted(set(preference)):
+        open_cells = [cell for cell in range(len(most)) if preference[cell] == rank and most[cell] > 0]
         open_cells.sort(key=lambda cell: int(most[cell]))
         for index, cell in enumerate(open_cells):
             result[cell] = min(int(most[cell]), -(-count // (len(open_cells) - index)))
@@ -87,12 +87,12 @@ def _in_order(count: int, most: Ints, preference: Sequence[float]) -> Ints:
 
 
 def _step_by_step(count: int, capacity: Ints, labels: Sequence[LabelShares], preference: Sequence[float]) -> Ints:
-    steps, liking = _Steps(capacity, labels), np.array(preference, float)
+    steps, preferences = _Steps(capacity, labels), np.array(preference, float)
     while count:
         cells, height = steps.open_cells()
         if not len(cells):
             break
-        steps.take(int(cells[np.lexsort((cells, liking[cells], height[cells]))[0]]))
+        steps.take(int(cells[np.lexsort((cells, preferences[cells], height[cells]))[0]]))
         count -= 1
         count -= steps.repeat_cycle(count)
     return steps.taken

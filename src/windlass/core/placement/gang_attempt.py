@@ -152,11 +152,11 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
         return None
     draft = attempt.draft
     groups = first_choices(draft.groups, candidates)
-    unliked = np.zeros(len(groups), np.int64)
+    penalty = np.zeros(len(groups), np.int64)
     for one in attempt.tasks:
         _, by_profile = draft.eligibility.answers(one.selector)
-        unliked = np.maximum(unliked, by_profile[draft.profile_index[groups]])
-    unmet, rank = preferences(unliked).tolist(), draft.rank[groups].tolist()
+        penalty = np.maximum(penalty, by_profile[draft.profile_index[groups]])
+    unmet, rank = preferences(penalty).tolist(), draft.rank[groups].tolist()
     keys: list[Key]
     if draft.strategy == "cheapest":
         slices = [candidates[group][0] for group in groups]
@@ -169,7 +169,7 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
         keys = list(zip(rank, unmet, (~draft.sticky()[groups]).tolist(), strict=True))
     else:
         keys = [(misses, *score) for misses, score in zip(unmet, _fit(draft, candidates, groups), strict=True)]
-    return min(zip(alternative(unliked).tolist(), keys, groups, strict=True))[2]
+    return min(zip(alternative(penalty).tolist(), keys, groups, strict=True))[2]
 
 
 def _fit(draft: PlanDraft, candidates: dict[int, tuple[int, Load]], groups: Sequence[int]) -> list[Key]:

@@ -24,13 +24,13 @@ def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) ->
         return False
     if gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values()):
         return True
-    return any(draft.ledger.ending) and _starts_later(draft, gang)
+    return any(draft.limits.ending) and _starts_later(draft, gang)
 
 
 def _starts_later(draft: PlanDraft, gang: Demand) -> bool:
     """Whether a gang could start after time has passed: ending slices count for limits until they are confirmed
     gone."""
-    with draft.ledger.later():
+    with draft.limits.later():
         before = draft.checkpoint(draft.offers)
         if serve_whole(draft, draft.offers, gang, Code.DEMAND) is None:
             return False

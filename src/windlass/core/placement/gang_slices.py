@@ -68,7 +68,7 @@ def on_whole_slices(attempt: Try) -> Served | None:
         running[group] = _usable_slices(attempt, group, chunks)
         new = slices - len(running[group])
         may_buy = fits[group] and allowed[group]
-        if new == 0 or (may_buy and draft.ledger.headroom(group, gang=True) >= new):
+        if new == 0 or (may_buy and draft.limits.headroom(group, gang=True) >= new):
             options[group] = (new, [(attempt.tasks[index], count) for index, count in chunks[0]])
     while options:
         fewest = min(new for new, _ in options.values())

@@ -177,7 +177,7 @@ def _on_one_node(attempt: Try) -> Served | None:
     candidates: dict[int, tuple[int, Load]] = {}
     load = [(one, one.count) for one in attempt.tasks]
     for group in np.flatnonzero((fresh.capacity(floor) > 0) & allowed).tolist():
-        if draft.ledger.headroom(group, gang=True) > 0 and holds_all(fresh, group, attempt.tasks):
+        if draft.limits.headroom(group, gang=True) > 0 and holds_all(fresh, group, attempt.tasks):
             candidates[group] = (1, load)
     while candidates:
         best = best_group(attempt, candidates)
@@ -256,7 +256,7 @@ def _own_nodes_one_by_one(attempt: Try) -> Served | None:
         load_of: dict[int, list[tuple[int, int]]] = {}
         candidates: dict[int, tuple[int, Load]] = {}
         for group in np.flatnonzero(fits[rest[0][0]]).tolist():
-            if draft.ledger.headroom(group, gang=True) > 0:
+            if draft.limits.headroom(group, gang=True) > 0:
                 form = (*(bool(fits[index][group]) for index, _ in rest), int(draft.hosts[group]))
                 if form not in loads:
                     loads[form] = _one_each([task for task in rest if fits[task[0]][group]], int(draft.hosts[group]))
@@ -267,7 +267,7 @@ def _own_nodes_one_by_one(attempt: Try) -> Served | None:
             return None
         load, hosts = load_of[best], int(draft.hosts[best])
         left = dict(rest)
-        times = min(draft.ledger.headroom(best, gang=True), *(left[index] // count for index, count in load))
+        times = min(draft.limits.headroom(best, gang=True), *(left[index] // count for index, count in load))
         purchase = attempt.buy(best, times, sum(count for _, count in load))
         take_on_own_hosts(attempt, len(table) - times * hosts, load, times, hosts)
         for index, count in load:

@@ -238,22 +238,22 @@ class JointMarkets:
     def rows(self, call: JointPurchase, left: list[int], stage: int) -> list[MarketRow]:
         """Returns the different rows of the market for what is left of the wants."""
         draft, rows = self.draft, dict[tuple[object, ...], MarketRow]()
-        liked: dict[Selector, tuple[Ints, Ints, bytes]] = {}
+        by_selector: dict[Selector, tuple[Ints, Ints, bytes]] = {}
         columns = self._columns(call)
         for index, want in enumerate(call.wants):
             alternatives = self.alternatives(want)
             if not left[index] or stage >= len(alternatives):
                 continue
             item = self.items[want.item]
-            if item.selector not in liked:
+            if item.selector not in by_selector:
                 of_groups = draft.eligibility.answers(item.selector)[1][draft.profile_index]
                 misses = preferences(of_groups)
-                liked[item.selector] = alternative(of_groups), misses, misses.tobytes()
-            of_groups, misses, as_bytes = liked[item.selector]
+                by_selector[item.selector] = alternative(of_groups), misses, misses.tobytes()
+            of_groups, misses, as_bytes = by_selector[item.selector]
             groups = want.groups & (of_groups == alternatives[stage])
             if draft.snapshot_tables.has_fallbacks:
-                fresh, ledger = draft.group_table.fresh, draft.ledger
-                groups = without_fallbacks(draft.groups, fresh, ledger, [item.need], groups[None, :], self.gang)[0]
+                fresh, limits = draft.group_table.fresh, draft.limits
+                groups = without_fallbacks(draft.groups, fresh, limits, [item.need], groups[None, :], self.gang)[0]
             need, each = self._capped_need(call, columns, want)
             key: tuple[object, ...] = (need, groups.tobytes(), as_bytes)
             if each is not None:

@@ -31,7 +31,7 @@ def raise_to_min(draft: PlanDraft) -> None:
     for scope in draft.snapshot_tables.scopes:
         if not scope.min:
             continue
-        missing = scope.min - sum(draft.live_count(group) + draft.ledger.new[group] for group in scope.groups)
+        missing = scope.min - sum(draft.live_count(group) + draft.limits.new[group] for group in scope.groups)
         if missing <= 0:
             continue
         back = [position for group in scope.groups for position in _recallable(draft, group)][:missing]
@@ -43,7 +43,7 @@ def raise_to_min(draft: PlanDraft) -> None:
 def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> Iterator[Purchase]:
     """Buys slices of the groups of a scope, as far as the limits allow; the best available group first."""
     for group in draft.buying_order(scope.groups):
-        slices = min(missing, draft.ledger.headroom(group))
+        slices = min(missing, draft.limits.headroom(group))
         if slices > 0:
             missing -= slices
             yield draft.buy(group, slices, code, scope.name if scope.family else "")
@@ -52,9 +52,9 @@ def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> It
 def buy_ahead(draft: PlanDraft) -> None:
     """Buys the slices of a given set, as far as the limits allow, and nothing else from here on."""
     for group, slices in draft.options.ahead:
-        if draft.ledger.headroom(group, gang=True) >= slices:
+        if draft.limits.headroom(group, gang=True) >= slices:
             draft.offer(draft.buy(group, slices, Code.DEMAND), draft.offers)
-    draft.ledger.closed = True
+    draft.limits.closed = True
 
 
 def _recallable(draft: PlanDraft, group: int) -> list[int]:

@@ -33,7 +33,7 @@ class Release:
         asks = any(_asks_for_free(kind.scale_down) for kind in draft.groups)
         if asks or any(scope.spare for scope in self.scopes):
             self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
-        self.launching = [count > 0 for count in draft.ledger.new]
+        self.launching = [count > 0 for count in draft.limits.new]
         self.wanted = self._wanted(waiting)
         self.held, self.was_held = self._held(waiting)
         self.marks: dict[int, Seconds] = {}

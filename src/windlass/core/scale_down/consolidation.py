@@ -139,8 +139,8 @@ def _stays(release: Release, target: int, source: int) -> bool:
     kind, old = draft.groups[group], draft.groups[draft.group_of(source) or 0]
     if any(release.free_in(scope) <= scope.spare for scope in (release.scopes[at] for at in release.scopes_of[group])):
         return False  # it is kept free: work on it would cause another spare to be bought, and the work to move again
-    goes_anyway = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
-    return not goes_anyway or (kind.price is not None and kind.price < (old.price or 0))
+    is_released_when_idle = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
+    return not is_released_when_idle or (kind.price is not None and kind.price < (old.price or 0))
 
 
 def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
@@ -150,7 +150,7 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     old, fresh = draft.groups[group], draft.group_table.fresh
     found = []
     for other, new in enumerate(draft.groups):
-        if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:
+        if new.price is None or release.wanted[other] or draft.limits.headroom(other) < 1 or len(work) > new.hosts:
             continue
         if new.fallback and old.family == new.family and not old.fallback:
             continue

@@ -26,7 +26,7 @@ def counted_resource(resources: dict[str, int]) -> str | None:
 def used_by_slice(draft: PlanDraft, resource: str) -> Ints:
     """Returns how much of a resource each slice of the snapshot uses, placements of this plan included."""
     offers, column = draft.offers, draft.kinds.column[resource]
-    result = np.zeros(len(draft.slices) + draft.ledger.bought, np.int64)
+    result = np.zeros(len(draft.slices) + draft.limits.bought, np.int64)
     np.add.at(result, offers.position, offers.room.total[:, column] - offers.room.free[:, column])
     for position in draft.snapshot_tables.not_busy:
         for node in draft.slices[position].nodes:

@@ -228,7 +228,7 @@ class LocalProvider:
             except ProviderError:
                 if taken:
                     # Refused: the order may be repeated, unless some of its hosts have run.
-                    ran = any(life.taken for life in _lives(home))
+                    ran = any(host.taken for host in _local_hosts(home))
                     self._begin_end(home, None)
                     self._finish_end(home, force=True, spent=ran)
                 raise
@@ -273,9 +273,9 @@ class LocalProvider:
             except (FileNotFoundError, CorruptRecord):
                 pass  # no record to mark; processes are found by their environment variable
             finally:  # also if the mark cannot be written because the disk is full
-                for life in _lives(home):
-                    if life.supervisor is not None:
-                        life.supervisor.signal(signal.SIGTERM)
+                for host in _local_hosts(home):
+                    if host.supervisor is not None:
+                        host.supervisor.signal(signal.SIGTERM)
 
     def _forced(self, began: float) -> bool:
         return time.monotonic() - began > self._grace + _PATIENCE
@@ -286,7 +286,7 @@ class LocalProvider:
         """
         if not home.exists():
             return True
-        supervisors = [life.supervisor for life in _lives(home) if life.supervisor is not None]
+        supervisors = [host.supervisor for host in _local_hosts(home) if host.supervisor is not None]
         if any(process.alive for process in supervisors) and not force:
             return False
         for process in supervisors:
@@ -342,11 +342,11 @@ class LocalProvider:
 
     def _repaired_record(self, home: Path) -> LocalRecord | None:
         """Return the record of a slice, after finishing the changes of a dead controller."""
-        record, lives = LocalRecord.read(home), _lives(home)
-        if record.ending or _is_abandoned(record, lives):
-            if not any(life.supervised for life in lives) and self._finish_end(home, force=False):
+        record, hosts = LocalRecord.read(home), _local_hosts(home)
+        if record.ending or _is_abandoned(record, hosts):
+            if not any(host.supervised for host in hosts) and self._finish_end(home, force=False):
                 return None
-        elif home.name not in self._starting and any(not life.taken for life in lives) and not _is_orphaned(record):
+        elif home.name not in self._starting and any(not host.taken for host in hosts) and not _is_orphaned(record):
             try:
                 self._start_missing(home)
             except OSError as error:
@@ -357,48 +357,48 @@ class LocalProvider:
 def _record_as_it_is(home: Path) -> LocalRecord:
     """Return the record of a slice without changes; one that the next controller will end counts as ending."""
     record = LocalRecord.read(home)
-    return replace(record, ending=True) if _is_abandoned(record, _lives(home)) else record
+    return replace(record, ending=True) if _is_abandoned(record, _local_hosts(home)) else record
 
 
 def _is_orphaned(record: LocalRecord) -> bool:
     return record.tie_to is not None and not record.tie_to.alive
 
 
-def _is_abandoned(record: LocalRecord, lives: Sequence[LocalHost]) -> bool:
+def _is_abandoned(record: LocalRecord, hosts: Sequence[LocalHost]) -> bool:
     """Whether it is tied to a process that died before any host was claimed: no supervisor can end it."""
-    return _is_orphaned(record) and not any(life.taken for life in lives)
+    return _is_orphaned(record) and not any(host.taken for host in hosts)
 
 
 def _is_slice(home: Path) -> bool:
     return (home / supervisor.RECORD).exists()
 
 
-def _lives(home: Path) -> list[LocalHost]:
+def _local_hosts(home: Path) -> list[LocalHost]:
     hosts = sorted(home.glob("host-*"), key=lambda path: (len(path.name), path.name))
     return [LocalHost.read(host) for host in hosts]
 
 
 def _instance(home: Path, record: LocalRecord) -> Instance:
-    lives = [LocalHost.read(home / f"host-{number}") for number in range(len(record.hosts))]
-    dead = any(not life.running and not life.pending for life in lives)
-    pending = any(life.pending for life in lives) and not dead
+    hosts = [LocalHost.read(home / f"host-{number}") for number in range(len(record.hosts))]
+    dead = any(not host.running and not host.pending for host in hosts)
+    pending = any(host.pending for host in hosts) and not dead
     return Instance(
         slice_id=record.slice_id,
         group=record.group,
         state="ending" if record.ending else "pending" if pending else "running",
         hosts=tuple(
-            _host(home / f"host-{number}", f"{record.slice_id}/{number}", life) for number, life in enumerate(lives)
+            _host(home / f"host-{number}", f"{record.slice_id}/{number}", host) for number, host in enumerate(hosts)
         ),
         zone="local",
         started_at=None if record.started is None else record.started.at,
     )
 
 
-def _host(directory: Path, name: str, life: LocalHost) -> Host:
+def _host(directory: Path, name: str, host: LocalHost) -> Host:
     """Return a host for the list; a dead one with its exit code and last output."""
-    if life.running or life.pending:
-        return Host(name, running=life.running, address="127.0.0.1")
-    return Host(name, False, "127.0.0.1", life.exit_code, _last_lines(directory / "stderr.log"))
+    if host.running or host.pending:
+        return Host(name, running=host.running, address="127.0.0.1")
+    return Host(name, False, "127.0.0.1", host.exit_code, _last_lines(directory / "stderr.log"))
 
 
 def _last_lines(path: Path) -> str:

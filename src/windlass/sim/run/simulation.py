@@ -164,7 +164,7 @@ class Simulation:
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
-        self._goes_by_use = _looks_at_use(self.settings)
+        self._depends_on_use = _depends_on_utilization(self.settings)
 
     def _calm(self) -> None:
         self.fault_set = FaultSet.of((), self.fault_set.chance, self.struck)
@@ -273,7 +273,7 @@ class Simulation:
 
     async def reconfigure(self, settings: Settings) -> None:
         """Replace the settings of the controllers and of the workload."""
-        self.settings, self._goes_by_use = settings, _looks_at_use(settings)
+        self.settings, self._depends_on_use = settings, _depends_on_utilization(settings)
         self.checker.settle_for(settings)
         self.workload.regroup([one.group for one in settings.groups])
         for leader in self.leaders:
@@ -364,7 +364,7 @@ class Simulation:
 
     @property
     def _leaps(self) -> bool:
-        return self.leaping and not self.fault_set.faults and not self._goes_by_use
+        return self.leaping and not self.fault_set.faults and not self._depends_on_use
 
     def _look(
         self,
@@ -462,7 +462,7 @@ class Simulation:
         )
 
 
-def _looks_at_use(settings: Settings) -> bool:
+def _depends_on_utilization(settings: Settings) -> bool:
     """Whether any rule depends on utilization."""
     rules = [one.group.scale_down for one in settings.groups if one.group.scale_down is not None]
     return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)

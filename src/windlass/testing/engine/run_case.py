@@ -37,7 +37,7 @@ class CaseRun:
         self._patience = patience
         self._own: list[str] = []
         """The nodes that no other test gets."""
-        self._lent: list[tuple[int, NodeFacts]] = []
+        self._in_use: list[tuple[int, NodeFacts]] = []
         self._given: list[str] = []
 
     def name(self) -> str:
@@ -50,7 +50,7 @@ class CaseRun:
             self.stage.let_go(call)
         for node in self._own:
             self.engine.dismiss(node)
-        for slots, facts in self._lent:
+        for slots, facts in self._in_use:
             if self.events.of(facts.node)[-1][0] != "left":
                 self._idle[self.stage].setdefault(slots, []).append(facts)
 
@@ -59,8 +59,8 @@ class CaseRun:
         starting one may take seconds."""
         idle = self._idle.setdefault(self.stage, {}).get(slots, [])
         if idle and not own:
-            self._lent.append((slots, idle.pop()))
-            return self._lent[-1][1]
+            self._in_use.append((slots, idle.pop()))
+            return self._in_use[-1][1]
         name = f"n-{self.name()}"
         await self.stage.host(name, self.engine.join(name, slots))
         await self.until(lambda: self.events.of(name))
@@ -68,7 +68,7 @@ class CaseRun:
         if own:
             self._own.append(name)
         else:
-            self._lent.append((slots, facts))
+            self._in_use.append((slots, facts))
         return facts
 
     def give(self, call: Call) -> str:

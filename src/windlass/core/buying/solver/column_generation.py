@@ -316,13 +316,13 @@ class Coverer:
         ranking = np.argsort(-promise, axis=0, kind="stable")
         chosen = ranking[(ways * turn + np.arange(ways)) % places]
         useful = np.take_along_axis(promise, chosen, axis=0) > 0
-        on_board = np.broadcast_to(np.arange(shapes), chosen.shape)[useful]
+        forced = np.broadcast_to(np.arange(shapes), chosen.shape)[useful]
         group = np.concatenate((self.groups, chosen[useful]))
-        first = np.concatenate((np.full(len(self.groups), -1), on_board))
-        tilted = worth
+        first = np.concatenate((np.full(len(self.groups), -1), forced))
+        values = worth
         if varied:
-            tilted = worth * (1.0 + SPREAD * (np.arange(1, shapes + 1) * (turn + 1) * GOLDEN % 1.0))
-        fill = knapsacks.fill(group, tilted, counts, first=first, large_first=large_first)
+            values = worth * (1.0 + SPREAD * (np.arange(1, shapes + 1) * (turn + 1) * GOLDEN % 1.0))
+        fill = knapsacks.fill(group, values, counts, first=first, large_first=large_first)
         self._value = fill[: len(self.groups)] @ worth
         pays = fill @ np.maximum(master.duals[:shapes], 0.0) > price[group] * (1 + 1e-6)
         # Several searches find the same fill of a group; one is enough.

@@ -231,8 +231,8 @@ class Knapsacks:
             rows = np.flatnonzero(part == one)
             some_worth = worth[rows] if worth.ndim > 1 else worth
             some_counts = counts[rows] if counts.ndim > 1 else counts
-            wishes = None if first is None else first[rows]
-            columns, packed = self._fill_part(groups[rows], some_worth, some_counts, wishes, large_first, in_order)
+            forced = None if first is None else first[rows]
+            columns, packed = self._fill_part(groups[rows], some_worth, some_counts, forced, large_first, in_order)
             result[np.ix_(rows, columns)] = packed
         return result
 
@@ -315,10 +315,10 @@ class Knapsacks:
         packed = np.zeros(left.shape, np.int64)
         worth *= left > 0
         rows = at = np.arange(len(groups))  # rows of ``packed``; everything else has only the rows that go on
-        no_wish = NO_SHAPES
+        unforced = NO_SHAPES
         if opening is not None:
             pick, amount = np.maximum(opening, 0), (opening >= 0).astype(np.int64)
-            no_wish = opening < 0
+            unforced = opening < 0
         while True:
             if opening is None:
                 # Score: the dominant share of the free room; 1 is all of it, more does not fit.
@@ -359,9 +359,9 @@ class Knapsacks:
             rest_of_it = left[at, pick] - amount
             left[at, pick] = rest_of_it
             # None left, or none fits (the rough share was wrong): do not try it again on this node.
-            over = ((rest_of_it <= 0) | ((amount <= 0) & ~no_wish)).nonzero()[0]
+            over = ((rest_of_it <= 0) | ((amount <= 0) & ~unforced)).nonzero()[0]
             worth[over, pick[over]] = 0.0
-            opening, no_wish = None, NO_SHAPES
+            opening, unforced = None, NO_SHAPES
             free -= need[pick] * amount[:, None]
             if catalogue.caps:
                 spent = takes_cap[pick] & (free[:, caps] < 1)

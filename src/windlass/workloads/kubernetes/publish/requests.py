@@ -15,7 +15,7 @@ from windlass.workloads.protocol import DecisionReport
 from .status import merged
 from .work_queue import WorkQueue
 
-Wishes = Mapping[str, tuple[bool, str, str]]
+WantedConditions = Mapping[str, tuple[bool, str, str]]
 
 
 class RequestStatuses:
@@ -45,7 +45,7 @@ class RequestStatuses:
         kind: type[CapacityBuffer | ProvisioningRequest],
         path: str,
         key: str,
-        wanted: Wishes,
+        wanted: WantedConditions,
         more: Mapping[str, Any],
     ) -> None:
         namespace, _, name = key.partition("/")

@@ -40,23 +40,23 @@ def numbers_of(group: Group, slices: Iterable[DecidedSlice], in_use: frozenset[s
     """The counts of one group. ``in_use``: slices whose GPUs are in use."""
     mine = [one for one in slices if one.group == group.name]
     registered = [one for one in mine if one.state in REGISTERED]
-    flying = {one.id for one in mine if one.state in IN_FLIGHT}
+    in_flight = {one.id for one in mine if one.state in IN_FLIGHT}
     marks = [one.marked_until for one in registered if one.marked_until is not None and one.state == State.READY]
     used = sum(one.id in in_use for one in registered)
-    whole = len(registered) + len(flying)
+    whole = len(registered) + len(in_flight)
     rule = group.scale_down.utilization if group.scale_down is not None else None
     target = whole
-    if rule is not None and plan is not None and not _serves(plan, group.name, flying):
+    if rule is not None and plan is not None and not _serves(plan, group.name, in_flight):
         enough = max(100 * used // rule.percent, used + rule.spare_nodes, group.min)
         target = min(whole, enough)
-    return GroupNumbers(len(registered), len(flying), len(marks), used, target, min(marks, default=None))
+    return GroupNumbers(len(registered), len(in_flight), len(marks), used, target, min(marks, default=None))
 
 
-def _serves(plan: Plan, group: str, flying: set[str]) -> bool:
+def _serves(plan: Plan, group: str, in_flight: set[str]) -> bool:
     """Whether pods wait for machines of a group that are in flight or just bought: then there is no surplus."""
     if any(launch.group == group for launch in plan.launches):
         return True
-    return bool(flying) and any(one.on in flying for one in plan.placements)
+    return bool(in_flight) and any(one.on in in_flight for one in plan.placements)
 
 
 def blocked_by(group: str, plan: Plan | None) -> Reason | None:

@@ -35,7 +35,7 @@ ON_A_NODE: Final = Condition(NODE_NAME, "exists", ())
 
 NEVER: Final = IMPOSSIBLE | {Code.NO_SHAPE_FITS}
 
-ConditionWish = tuple[bool, str, str]
+WantedCondition = tuple[bool, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class ProvisioningRequests:
 
     def statuses(
         self, decision: DecisionReport, not_understood: Mapping[str, str]
-    ) -> dict[str, dict[str, ConditionWish]]:
+    ) -> dict[str, dict[str, WantedCondition]]:
         """The wanted conditions of each open request."""
         if decision.plan is None:
             return {}
@@ -160,7 +160,7 @@ class ProvisioningRequests:
 
     def _conditions(
         self, one: OpenRequest, decision: DecisionReport, plan: Plan, wrong: str
-    ) -> dict[str, ConditionWish]:
+    ) -> dict[str, WantedCondition]:
         if one.provisioned_at is not None:
             age = self._now() - one.provisioned_at
             if age < BOOKING:
@@ -168,7 +168,7 @@ class ProvisioningRequests:
             return {"BookingExpired": (True, "BookingExpired", f"the room was booked for {seconds(BOOKING)}")}
         if wrong:
             return {"Accepted": (False, "UNKNOWN_INPUT", wrong)}
-        wishes: dict[str, ConditionWish] = {"Accepted": (True, "Accepted", "Windlass plans for it")}
+        conditions: dict[str, WantedCondition] = {"Accepted": (True, "Accepted", "Windlass plans for it")}
         placed = [item for item in plan.placements if item.demand == one.demand]
         waiting = next((item for item in plan.waiting if item.demand == one.demand), None)
         ready = sum(
@@ -177,9 +177,9 @@ class ProvisioningRequests:
             if (decided := decision.slices.get(item.on)) is not None and decided.state == State.READY
         )
         if one.held and ready == one.held:
-            return wishes | {"Provisioned": (True, "CapacityIsFound", f"there is room for all {one.held} pods")}
+            return conditions | {"Provisioned": (True, "CapacityIsFound", f"there is room for all {one.held} pods")}
         if not placed and waiting is None:
-            return wishes  # it came after this plan was made
+            return conditions  # it came after this plan was made
         age = self._now() - (unix(one.item.metadata.creation_timestamp) or self._now())
         parameters = one.item.spec.parameters or {}
         limit = parameters.get("ValidUntilSeconds", "")
@@ -196,5 +196,5 @@ class ProvisioningRequests:
         if impossible or given_up or once:
             if given_up and not impossible:
                 why = f"not served within {limit} s: {why}"
-            return wishes | {"Failed": (True, code, why), "Provisioned": (False, code, why)}
-        return wishes | {"Provisioned": (False, code, why)}
+            return conditions | {"Failed": (True, code, why), "Provisioned": (False, code, why)}
+        return conditions | {"Provisioned": (False, code, why)}
