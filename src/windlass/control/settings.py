@@ -12,7 +12,7 @@ from windlass.core.model.snapshot import Cluster, Group
 
 
 def _limit(state: State) -> float:
-    """The setting that limits the time in each state, from the table of states."""
+    """Return the setting that limits the time in each state, from the table of states."""
     limit = TABLE[state].limit
     assert limit is not None
     return limit

@@ -89,7 +89,7 @@ class Api:
         self._decoders: dict[Any, Any] = {}
 
     def decoder(self, kind: Any) -> Any:
-        """The decoder of a type, made once."""
+        """Return the decoder of a type, made once."""
         found = self._decoders.get(kind)
         if found is None:
             found = self._decoders[kind] = msgspec.json.Decoder(kind)
@@ -112,7 +112,7 @@ class Api:
         content_type: str = JSON,
         timeout: float | None = None,
     ) -> bytes:
-        """The body of a good answer; ``ApiError`` for any other."""
+        """Return the body of a good answer; ``ApiError`` for any other."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         for attempt in range(RETRIES + 1):
             answer = await self._transport.request(
@@ -131,7 +131,7 @@ class Api:
         return self.decode(await self.call("GET", path), kind)
 
     async def get_plain(self, path: str) -> dict[str, Any]:
-        """The whole object as plain data, for a write that must keep every field."""
+        """Return the whole object as plain data, for a write that must keep every field."""
         return self.decode(await self.call("GET", path), dict[str, Any])
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Api:
     async def list_pages(
         self, path: str, kind: type[T], params: Mapping[str, str] | None = None, *, page: int = PAGE
     ) -> tuple[list[T], str]:
-        """All objects of a list, page by page, and the resourceVersion at which the list was read.
+        """Return all objects of a list, page by page, and the resourceVersion at which the list was read.
 
         Without a resourceVersion in the parameters the server reads its database, not its cache: what is listed is the
         truth of that instant.
@@ -188,7 +188,7 @@ class Api:
 
 
 def refusal(answer: Response) -> ApiError:
-    """The error for a refused call, with the server's message."""
+    """Return the error for a refused call, with the server's message."""
     try:
         status = msgspec.json.decode(answer.body, type=ApiStatus)
     except msgspec.MsgspecError:

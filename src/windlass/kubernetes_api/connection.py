@@ -123,7 +123,7 @@ class HttpTransport:
 
 
 async def _lines(content: Any, path: str) -> AsyncIterator[bytes]:
-    """The lines of a watch."""
+    """Yield the lines of a watch."""
     pending = b""
     async for chunk in content.iter_any():
         pending += chunk

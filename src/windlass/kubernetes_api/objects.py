@@ -393,7 +393,7 @@ class Versioned(Struct, frozen=True):
 
 
 def unix(timestamp: str | None) -> float | None:
-    """An RFC 3339 time in unix seconds; None if it is absent or not valid."""
+    """Convert an RFC 3339 time to unix seconds; None if it is absent or not valid."""
     if not timestamp:
         return None
     try:
@@ -403,17 +403,17 @@ def unix(timestamp: str | None) -> float | None:
 
 
 def rfc3339(seconds: float) -> str:
-    """Unix seconds as the API writes times, in whole seconds."""
+    """Format unix seconds as the API writes times, in whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micro(seconds: float) -> str:
-    """Unix seconds as the API writes times of leases and events."""
+    """Format unix seconds as the API writes times of leases and events."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def condition_of(conditions: tuple[ObjectCondition, ...] | None, kind: str) -> ObjectCondition | None:
-    """The condition of that type, if there is one."""
+    """Return the condition of that type, if there is one."""
     return next((one for one in conditions or () if one.type == kind), None)
 
 

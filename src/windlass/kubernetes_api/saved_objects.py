@@ -58,7 +58,7 @@ class SavedObjects:
             raise NotSavedObjects(f"this is not what kubectl get KINDS -A -o json writes: {error}") from None
 
     def count(self, path: str) -> int:
-        """How many objects a list has."""
+        """Return how many objects a list has."""
         return len(self._lists.get(path, ()))
 
     async def request(
@@ -82,7 +82,7 @@ class SavedObjects:
         return Response(200, b"".join((start_of_page, b",".join(items), b"]}")))
 
     def _object(self, path: str) -> msgspec.Raw | None:
-        """One object of a namespace, such as ``/apis/apps/v1/namespaces/default/deployments/web``."""
+        """Return one object of a namespace, such as ``/apis/apps/v1/namespaces/default/deployments/web``."""
         before, slash, rest = path.partition("/namespaces/")
         parts = rest.split("/")
         if not slash or len(parts) != 3:
@@ -103,13 +103,13 @@ class SavedObjects:
 
 
 def _first_lines(item: msgspec.Raw) -> _Head | None:
-    """The head of an object. kubectl writes it first, so the rest of the object need not be decoded."""
+    """Return the head of an object. kubectl writes it first, so the rest of the object need not be decoded."""
     found = _BEGINNING.match(bytes(memoryview(item)[:200]))
     return _Head(found[2].decode(), found[1].decode()) if found is not None else None
 
 
 def _path(head: _Head) -> str:
-    """The path of the list that an object belongs to."""
+    """Return the path of the list that an object belongs to."""
     if not head.kind or not head.api_version:
         raise NotSavedObjects(
             "an item has no kind: save the objects with kubectl get KINDS -A -o json, which writes the kind of each"

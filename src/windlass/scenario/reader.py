@@ -36,7 +36,7 @@ class FileError(ValueError):
         super().__init__("\n".join(self.mistakes))
 
     def placed(self) -> Iterable[tuple[str, Path]]:
-        """Each mistake with its path in the data."""
+        """Returns each mistake with its path in the data."""
         return zip(self.mistakes, self.places, strict=True)
 
 

@@ -228,7 +228,7 @@ class Metrics:
         yield GaugeMetricFamily("windlass_journal_bytes", "Size of the journal.", value=health[1])
 
     def _groups(self) -> list[str]:
-        """The groups of the settings; their counters are exported as 0 before the first event."""
+        """Returns the groups of the settings; their counters are exported as 0 before the first event."""
         current = self._feed.current
         return [] if current is None else [one["name"] for one in current.document["groups"]]
 

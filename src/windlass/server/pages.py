@@ -53,8 +53,9 @@ class StaticFiles:
         self.shell = self._shell()
 
     def _shell(self) -> bytes:
-        """The page that loads the others. All modules are named in it, so that they are fetched at once and not one
-        import after the other."""
+        """Returns the page that loads all others. All modules are named in it, so that they are fetched at once and not
+        one import after the other.
+        """
         page = self.files["index.html"].decode().replace('"/static/', f'"/static/{self.digest}/')
         modules = [name for name in self.files if name.endswith(".js") and name not in PLAIN_SCRIPTS]
         links = [f'<link rel="modulepreload" href="/static/{self.digest}/{name}">\n' for name in modules]

@@ -20,10 +20,10 @@ from windlass.core.model.snapshot import Amounts, Demand, Group
 
 
 class WorkloadError(Exception):
-    """The workload could not be asked; what it would have said is unknown, never zero."""
+    """The workload did not answer. Its state is unknown, and never taken for empty."""
 
     brief: bool = False
-    """Too short to be reported as a problem: nothing shrinks, and no message is printed."""
+    """Whether the failure is too short to be reported: nothing shrinks, and no message is printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Workload(Protocol):
         ...
 
     def join(self, slice_id: str, group: str, host: int) -> Join:
-        """What host number ``host`` of a slice must run to join. Pure: the same answer for the same slice."""
+        """Return what host number ``host`` of a slice must run to join. Pure: the same answer for the same slice."""
         ...
 
     async def cordon(self, slice_id: str, epoch: int) -> None:

@@ -142,8 +142,9 @@ def code(name: object) -> Text:
 
 
 def program_name() -> str:
-    """How to call this program where its output is read: ``windlass``, or the path by which it was called where the
-    shell does not find it by name."""
+    """Return how to call this program where its output is read: ``windlass``, or the path by which it was called where
+    the shell does not find it by name.
+    """
     called = Path(sys.argv[0])
     if called.name != "windlass":
         return "windlass"

@@ -71,7 +71,7 @@ class Actuator:
     """Ended slices that the workload has already forgotten; they need no further call."""
 
     def next_tries(self) -> dict[str, tuple[float, str]]:
-        """When each launch that failed is tried again, and why it failed, by slice."""
+        """Return when each launch that failed is tried again, and why it failed, by slice."""
         now = self.now()
         return {
             key[1]: (self._not_before[key], self._errors.get(key, ""))
@@ -113,7 +113,7 @@ class Actuator:
         return {f"slice {key[1]}": f"{key[0]}: {text}" for key, text in sorted(self._errors.items())}
 
     def next_try(self) -> float | None:
-        """When the next failed call is retried."""
+        """Return when the next failed call is retried."""
         over = self._done | self._under_way.keys()
         return min((when for key, when in self._not_before.items() if key not in over), default=None)
 

@@ -44,7 +44,7 @@ class Observed:
     """The provider that lists an instance, if it is not the provider of its group."""
 
     def view(self) -> WorkloadView:
-        """The last view of the workload."""
+        """Return the last view of the workload."""
         return WorkloadView(
             tuple(self.demand.values()),
             tuple(self.request.values()),

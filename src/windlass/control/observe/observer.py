@@ -223,7 +223,7 @@ class Observer:
             self._on_answer()
 
     async def observe(self) -> Observation:
-        """The current answers, without waiting for slow sources."""
+        """Return the current answers, without waiting for slow sources."""
         fresh = [source for source in self._sources if source.begin()]
         if fresh:
             self._waited_for = True

@@ -74,7 +74,7 @@ class ControllerState(FastReplace):
     """Number of the last record."""
 
     def tables(self) -> dict[str, Mapping[str, Any]]:
-        """Every table by its name, which is also the kind of its entries."""
+        """Return every table by its name, which is also the kind of its entries."""
         return dict(zip(KINDS, _TABLES(self), strict=True))
 
     @classmethod

@@ -89,7 +89,7 @@ class Picture:
         return {group.name: group for group in self.snapshot.groups}
 
     def planned_group(self, name: str) -> Group:
-        """The group as the planner saw it, with the availability that was assumed."""
+        """Returns the group as the planner saw it, with the availability that was assumed."""
         return self._groups[name]
 
     def provider_health(self, group: str) -> ProviderHealth:
@@ -147,7 +147,7 @@ class Picture:
         return record.reason.code, text
 
     def _held_by(self, record: SliceRecord) -> str:
-        """What keeps the nodes of a slice busy, as the workload reports it."""
+        """Returns what keeps the nodes of a slice busy, as the workload reports it."""
         nodes = self.controller_state.observed.nodes_of.get(record.id, ())
         return "; ".join(dict.fromkeys(node.activity for node in nodes if node.activity))
 

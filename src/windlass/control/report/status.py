@@ -280,7 +280,7 @@ class Status:
         }
 
     def summary(self, demands: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """The counts of the document, from its rows."""
+        """Returns the counts of the document, from its rows."""
         rows = list(demands)
         counts = self.counts.values()
         ready, busy = sum(one.ready for one in counts), sum(one.ready_busy for one in counts)

@@ -160,7 +160,7 @@ class Group:
             object.__setattr__(self, "labels", FrozenDict(self.labels))
 
     def node_labels(self) -> dict[str, str]:
-        """The labels of its nodes; ``preemptible`` is one of them."""
+        """Returns the labels of its nodes; ``preemptible`` is one of them."""
         return {"preemptible": "true" if self.preemptible else "false", **self.labels}
 
 
@@ -264,7 +264,7 @@ class Slice:
         return tuple([node.used for node in self.offering_nodes])
 
     def idle_since(self, now: Seconds) -> Seconds:
-        """The time since which nothing runs on any of its nodes (undefined while one is busy)."""
+        """Returns the time since which nothing runs on any of its nodes (undefined while one is busy)."""
         return idle_since(self.nodes, now if self.since is None else self.since)
 
 
@@ -410,7 +410,7 @@ class Snapshot:
     now: Seconds = 0
 
     def strategy(self) -> Choose:
-        """How a group is chosen for a new slice."""
+        """Returns the strategy that chooses the group of a new slice."""
         if self.cluster.choose is not None:
             return self.cluster.choose
         priced = self.groups and all(group.price is not None for group in self.groups)

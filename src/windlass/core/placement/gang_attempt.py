@@ -37,7 +37,7 @@ class Try:
     code: Code
 
     def tables(self) -> tuple[Offers, ...]:
-        """The table that it uses, with its own copy of the free room for a request."""
+        """Returns the table that it uses, with its own copy of the free room for a request."""
         return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
 
     def buy(

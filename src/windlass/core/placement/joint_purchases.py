@@ -270,7 +270,7 @@ class JointMarkets:
         return found
 
     def _shared(self, call: JointPurchase) -> list[tuple[str, str, str]]:
-        """The columns in which several items count, or that hold for slices."""
+        """Returns the columns in which several items count, or that hold for slices."""
         return [key for key in call.columns if len(call.carriers.get(key[2], ())) > (key[1] != SLICE)]
 
     def _capped_need(

@@ -137,5 +137,5 @@ class _Descending(str):
 
 
 def descending(text: str) -> str:
-    """The text as a sort key that puts the highest id first."""
+    """Returns the text as a sort key that puts the highest id first."""
     return _Descending(text)

@@ -174,7 +174,7 @@ def _work_on(release: Release, position: int) -> Reason | None:
 
 
 def marks_of(release: Release) -> tuple[list[Change], list[Change]]:
-    """The marks to set and to remove, by slice id."""
+    """Returns the marks to set and to remove, by slice id."""
     slices = release.draft.slices
     marks = [Change(slices[p].id, release.mark_reasons[p], until) for p, until in release.marks.items()]
     unmarks = [Change(slices[p].id, reason) for p, reason in release.unmarks.items()]

@@ -19,7 +19,7 @@ from .memo import Memo
 
 
 def largest_nodes(groups: Iterable[Group]) -> dict[str, int]:
-    """The largest amount of each resource on any group's node."""
+    """Returns the largest amount of each resource on any group's node."""
     largest: dict[str, int] = {}
     for group in groups:
         for name, amount in group.resources:

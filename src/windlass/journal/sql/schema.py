@@ -90,7 +90,7 @@ class SqlTables(ABC):
 
     @abstractmethod
     def _size(self) -> int:
-        """Bytes on disk."""
+        """Return the size on disk, in bytes."""
 
     @abstractmethod
     def _integrity(self) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ class _LargeArguments:
 
 
 def backend_of(pool: ComputePool) -> PoolBackend:
-    """The joblib backend. joblib makes its own batches; each is one task of the pool."""
+    """Return the joblib backend of a pool. joblib makes its own batches; each is one task of the pool."""
     need("joblib", "pool")
     from joblib.parallel import (  # type: ignore[import-untyped]
         AutoBatchingMixin,

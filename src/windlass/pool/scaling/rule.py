@@ -73,7 +73,7 @@ class ScalingDecision:
 
 
 def decide(pressure: Pressure, memory: Memory, now: float, limits: Limits) -> ScalingDecision:
-    """The rule."""
+    """Apply the rule to the pressure, and return the decision and the next memory."""
     nodes, room = pressure.nodes, pressure.nodes * pressure.slots
     if nodes < limits.min:
         return ScalingDecision(limits.min, "grow", f"{_nodes(nodes)}, at least {limits.min} wanted", Memory())

@@ -88,7 +88,7 @@ class PoolNode:
         return (task for slot in self.slots for call in slot.calls for task in call.queued)
 
     def tasks(self) -> int:
-        """The number of tasks that run here."""
+        """Return the number of tasks that run here."""
         return len(self.running())
 
     def used(self) -> Amounts:

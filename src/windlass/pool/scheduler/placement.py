@@ -37,7 +37,7 @@ class Send(Protocol):
 
 
 def _ran(call: TaskPlacement, now: float) -> float:
-    """Seconds for which the task on the slot has run at least."""
+    """Return for how many seconds at least the task on the slot has run."""
     if call.moved_at is None:
         return 0.0
     return max(0.0, now - call.moved_at - (UNSEEN if len(call.tasks) > 1 else 0.0))

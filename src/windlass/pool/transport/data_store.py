@@ -62,7 +62,7 @@ class Packed(NamedTuple):
         return len(self.pickled) + sum(one.nbytes for one in self.buffers)
 
     def digest(self) -> str:
-        """The content hash of the value, as its name."""
+        """Return the content hash of the value, as its name."""
         found = hashlib.sha256(self.pickled)
         for one in self.buffers:
             found.update(_COUNT.pack(one.nbytes))

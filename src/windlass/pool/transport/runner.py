@@ -301,7 +301,9 @@ class _Parts:
 
 
 def _picklable_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What can be pickled of an exception; the rest as text. The members of a group keep their types, too."""
+    """Return the parts of an exception that can be pickled; the others as text. The members of a group keep their
+    types, too.
+    """
 
     def or_text(value: Any) -> Any:
         try:
@@ -319,7 +321,7 @@ def _picklable_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, A
 
 
 def _below(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this file at its top, which say nothing about the user's code."""
+    """Return the traceback without the frames of this file at its top, which say nothing about the user's code."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace
@@ -384,7 +386,7 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """What stands after the last end of a line is a line too."""
+        """Report the text after the last line break as a line."""
         if self._part:
             self._deliver(self._part)
             self._part = ""

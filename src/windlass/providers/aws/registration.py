@@ -53,7 +53,9 @@ def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
 
 
 def _sells(settings: Mapping[str, Any]) -> list[MachineOffer]:
-    """The catalogue for the provider's region; where it has none of that region, the prices of another one hold."""
+    """Return the catalogue for the provider's region; where it has none of that region, the prices of another one
+    hold.
+    """
     return in_region(read_catalogue(["aws"], prices=settings["prices"] or {}), settings["region"])
 
 

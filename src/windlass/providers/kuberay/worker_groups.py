@@ -121,7 +121,7 @@ Record = dict[str, ClusterRecord]
 
 
 def read_record(text: str) -> Record:
-    """The record in an annotation; ``ValueError`` if it cannot be read."""
+    """Return the record in an annotation; ``ValueError`` if it cannot be read."""
     try:
         data = json.loads(text) if text else {}
         return {
@@ -172,7 +172,7 @@ class WorkerGroup:
 
 
 def read_groups(manifest: Mapping[str, Any]) -> dict[str, WorkerGroup]:
-    """The worker groups of a RayCluster, by name."""
+    """Return the worker groups of a RayCluster, by name."""
     found = {}
     for index, one in enumerate(manifest.get("spec", {}).get("workerGroupSpecs") or ()):
         low, high = one.get("minReplicas") or 0, one.get("maxReplicas")
@@ -233,7 +233,7 @@ def _settle_group(record: Record, group: WorkerGroup, pods: Sequence[WorkerPod],
 
 
 def patch_of(manifest: Mapping[str, Any], record: Record, groups: Mapping[str, WorkerGroup]) -> list[dict[str, Any]]:
-    """The JSON patch that writes record and groups; empty if nothing changes. It tests the resourceVersion."""
+    """Return the JSON patch that writes record and groups; empty if nothing changes. It tests the resourceVersion."""
     steps: list[dict[str, Any]] = []
     before = read_groups(manifest)
     for name, group in groups.items():

@@ -14,7 +14,7 @@ MOST_COUNTER_SETS: Final = 8
 
 
 def resource_slices(node: str, uid: str, devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The ResourceSlices of a node, one pool for each driver. Counters are in ResourceSlices of their own."""
+    """Return the ResourceSlices of a node, one pool for each driver. Counters are in ResourceSlices of their own."""
     drivers: dict[str, list[dict[str, Any]]] = {}
     counters: dict[str, list[dict[str, Any]]] = {}
     for template in devices:
@@ -71,7 +71,7 @@ def _chunks(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]
 
 
 def _typed(value: Any) -> Any:
-    """An attribute as the API wants it: its value under the name of its type."""
+    """Return an attribute as the API wants it: its value under the name of its type."""
     if isinstance(value, dict):
         return value
     if isinstance(value, bool):

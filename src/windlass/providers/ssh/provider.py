@@ -48,7 +48,7 @@ PATIENCE: Final = 5.0
 _NAMED: Final = 5
 """A reason names at most this many machines."""
 _LAST_TIME: Final = 2.0**32
-"""The answer of a machine is untrusted: a later time is none."""
+"""The latest time that is accepted from a machine, whose answers are untrusted."""
 SLOTS: Final = "slots"
 """A resource that a pool's nodes add themselves; no machine reports it."""
 

@@ -165,7 +165,7 @@ def _in_path(name: str, schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 @cache
 def document() -> dict[str, Any]:
-    """The document, with every route, answer and problem."""
+    """Returns the document, with every route, answer and problem."""
     paths: dict[str, Any] = {}
     for path, (name, text, parameters) in READ.items():
         extra = ("unknown-name",) if path == "/why" else ()

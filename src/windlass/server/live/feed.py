@@ -244,7 +244,7 @@ class Feed:
             self._stop.wait(self._pause() - min(SLOT, max(self._lately, default=0.0) + MARGIN))
 
     def _pause(self) -> float:
-        """Seconds until the next message may be sent."""
+        """Returns the seconds until the next message may be sent."""
         full = self._sent[0] + 1.0 if len(self._sent) == PER_SECOND else 0.0
         return max(full, self._slot) - time.monotonic()
 

@@ -48,7 +48,7 @@ class RecordedDurations:
             self._appear(node.id, _shares(dict(node.used), node.tasks), at)
 
     def follow(self, changes: PassChanges) -> None:
-        """One pass."""
+        """Follow the tasks through one pass."""
         pool = _by_needs(changes.started)
         self._kinds.update(dict.fromkeys(pool))
         unseen: list[float] = []

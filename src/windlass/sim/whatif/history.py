@@ -84,7 +84,7 @@ class HistoryReader:
             self._queue(name, since)
 
     def add(self, at: float, records: Iterable[Record | Entry]) -> None:
-        """One pass."""
+        """Add the records of one pass."""
         before = self._at
         self._pass_time(at)
         demands, slices, nodes = dict[str, None](), dict[str, None](), dict[str, WorkNode | None]()
@@ -143,7 +143,7 @@ class HistoryReader:
         )
 
     def controller_state(self) -> ControllerState:
-        """The current state."""
+        """Return the current state."""
         return with_nodes(self._tables.controller_state())
 
     def _pass_time(self, upto: float) -> None:

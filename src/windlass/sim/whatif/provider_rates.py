@@ -50,7 +50,7 @@ class ProviderRates:
     _taken: set[str] = field(default_factory=set)
 
     def add(self, records: Iterable[Record]) -> None:
-        """One pass."""
+        """Add the records of one pass."""
         for record in records:
             if record.kind == REFUSED and (known := self.slices.get(record.subject)) is not None:
                 odds = self._of(known.group)

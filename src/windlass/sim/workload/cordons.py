@@ -57,7 +57,7 @@ class Cordons:
                 known.pop(slice_id, None)
 
     def instants(self) -> list[float]:
-        """When each is acknowledged; never is infinity."""
+        """Return when each is acknowledged; never is infinity."""
         return [cordon.acknowledged_from for cordon in self._holding.values()] if self._holding else []
 
     def acks(self, now: float, running: Callable[[str], int]) -> tuple[Acknowledgement, ...]:

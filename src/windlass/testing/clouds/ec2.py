@@ -1,9 +1,9 @@
 """This module runs an EC2 for tests: moto's server behind a layer of faults, whose instances run their user data.
 
 The layer adds what moto leaves out: idempotency tokens of CreateFleet, capacity by machine type, quotas, throttling,
-states that take their time, answers that get lost, lists that lag, and spot notices by a metadata service. Each
-instance is an ``SshHost``: it boots, runs its user data as the script that it is, and is killed when it is terminated.
-Clients are the real boto3 and asyncssh.
+delayed states, lost answers, lagging lists, and spot notices by a metadata service. Each instance is an ``SshHost``: it
+boots, runs its user data as the script that it is, and is killed when it is terminated. Clients are the real boto3 and
+asyncssh.
 """
 
 from __future__ import annotations

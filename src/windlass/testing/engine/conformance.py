@@ -341,7 +341,7 @@ class EngineConformance(EngineAnswers):
             self._run(test)
 
     def _batch_that_waits(self, case: CaseRun, node: NodeFacts, items: int, *, waits: int) -> str:
-        """A call whose item number ``waits`` runs until it is let go."""
+        """Return a call whose item number ``waits`` runs until it is let go."""
         directory, call = str(case.stage.directory), case.name()
 
         def step(number: int) -> int:

@@ -31,7 +31,7 @@ class EngineSuite:
 
     @staticmethod
     def loop() -> asyncio.AbstractEventLoop:
-        """The event loop of all tests of the class."""
+        """Return the event loop of all tests of the class."""
         return asyncio.new_event_loop()
 
     @classmethod

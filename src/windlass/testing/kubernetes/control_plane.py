@@ -36,7 +36,7 @@ REMEDY: Final = f"run make kubernetes-assets, and set {ASSETS} to the directory 
 
 
 def missing(*binaries: str) -> str:
-    """Why the control plane cannot be started here; empty if it can."""
+    """Return why the control plane cannot be started here; empty if it can."""
     directory = os.environ.get(ASSETS, "")
     if not directory:
         return f"{ASSETS} is not set: {REMEDY}"
@@ -244,11 +244,11 @@ class ControlPlane:
     # -- access --------------------------------------------------------------------------------------------------------
 
     def log(self, name: str) -> str:
-        """What a process has written so far."""
+        """Return what a process has written so far."""
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
-        """A kubeconfig for the holder of a token."""
+        """Return a kubeconfig for the holder of a token."""
         cluster = {"server": self.url, "insecure-skip-tls-verify": True}
         path = self.directory / f"{name}.kubeconfig"
         path.write_text(
@@ -266,7 +266,7 @@ class ControlPlane:
         return path
 
     def account_kubeconfig(self, namespace: str, account: str) -> Path:
-        """A kubeconfig for a ServiceAccount, with a token of its own."""
+        """Return a kubeconfig for a ServiceAccount, with a token of its own."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         body = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -308,7 +308,7 @@ class ControlPlane:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, "HOME": str(self.directory)})
 
     def pids(self) -> Iterable[int]:
-        """The ids of its processes."""
+        """Return the ids of its processes."""
         return [process.pid for process in self._processes.values()]
 
 

@@ -139,13 +139,13 @@ class FakeApiServer:
         return found
 
     def get(self, path: str) -> Object | None:
-        """A copy of an object, or None."""
+        """Return a copy of an object, or None."""
         target = _target(path)
         found = self._kind(target).get((target.namespace, target.name))
         return copy.deepcopy(found)
 
     def all(self, kind: str) -> list[Object]:
-        """Copies of all objects of a plural, such as ``nodes``."""
+        """Return copies of all objects of a plural, such as ``nodes``."""
         return [
             copy.deepcopy(one)
             for name, objects in sorted(self.objects.items())
@@ -419,7 +419,7 @@ def _selects(target: Target, params: Mapping[str, str]) -> Callable[[Object], bo
 
 
 def _invalid(target: Target, item: Object) -> str:
-    """What a real server's validation refuses of the things that the controller writes."""
+    """Return what a real server's validation refuses of the things that the controller writes."""
     if target.plural == "nodes":
         for taint in item.get("spec", {}).get("taints") or ():
             if len(taint.get("value", "")) > 63 or not _LABEL_VALUE.fullmatch(taint.get("value", "")):

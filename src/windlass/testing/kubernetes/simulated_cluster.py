@@ -58,7 +58,7 @@ class SimulatedPod:
 
 
 def a_day(seed: int, pods: int = 600, day: float = 86400.0) -> list[SimulatedPod]:
-    """Pods of one day: few at night, many at noon, sizes of 1 to 8 GPUs, minutes to hours."""
+    """Return the pods of one day: few at night, many at noon, sizes of 1 to 8 GPUs, minutes to hours."""
     chance = random.Random(seed)
     found: list[SimulatedPod] = []
     while len(found) < pods:
@@ -166,7 +166,7 @@ class SimulatedCluster:
         return controller, workload, kwok
 
     def _new_journal(self) -> Journal:
-        """An empty journal, whose cluster id differs from that of the last one as in production."""
+        """Return an empty journal, whose cluster id differs from that of the last one as in production."""
         found = MemoryJournal(hashed=False)
         self._journals += 1
         found.cluster_id = f"{self._journals:010x}"
@@ -251,7 +251,9 @@ class SimulatedCluster:
         return list(self.fake.objects.get(f"core/{plural}", {}).values())
 
     def _room(self, node: Object) -> tuple[int, bool]:
-        """Free GPUs of a node as the scheduler sees it, and whether it is only taken if there is no other."""
+        """Return the free GPUs of a node as the scheduler sees it, and whether it is only taken if there is no
+        other.
+        """
         status, taints = node.get("status") or {}, node["spec"].get("taints") or ()
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
         hard = any(one["effect"] != "PreferNoSchedule" for one in taints)

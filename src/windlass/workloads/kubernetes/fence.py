@@ -111,7 +111,9 @@ class NodeFences:
             await self._end(slice_id)
 
     def acknowledgements(self) -> list[Acknowledgement]:
-        """The acknowledgement of each fence. A pod that the mirror shows on a fenced node voids an empty list."""
+        """Return the acknowledgement of each fence. A pod that the mirror shows on a fenced node voids an empty
+        list.
+        """
         found = []
         for slice_id, fence in self._fences.items():
             if fence.certificate is not None:
@@ -163,9 +165,10 @@ class NodeFences:
             await self._sleep(RETRY)
 
     async def live_use(self, slice_id: str) -> tuple[list[MirroredPod], list[str], str]:
-        """The pods and reserved claims that make a slice's nodes used, from the server's database, and the version of
-        the list of pods. Claims are listed first: one that is reserved later belongs to a pod that the taint stops or
-        that the second list shows."""
+        """Return the pods and reserved claims that make a slice's nodes used, from the server's database, and the
+        version of the list of pods. Claims are listed first: one that is reserved later belongs to a pod that the taint
+        stops or that the second list shows.
+        """
         found: list[MirroredPod] = []
         claims: list[str] = []
         version = ""
@@ -178,7 +181,7 @@ class NodeFences:
         return found, claims, version
 
     async def _live_claims(self, node: str) -> list[ResourceClaim]:
-        """Allocated claims on a node's devices. Without any devices in the cluster the call is skipped."""
+        """Return the allocated claims on a node's devices. Without any devices in the cluster the call is skipped."""
         if not self._mirror.slice_store and not self._mirror.resource_claim_store:
             return []
         claims, _ = await self._api.list_pages(RESOURCE_CLAIMS, ResourceClaim)
@@ -186,6 +189,6 @@ class NodeFences:
 
 
 def describe(pods: Iterable[MirroredPod]) -> str:
-    """Pods as text: the first three names and how many more there are."""
+    """Describe pods: the first three names, and how many more there are."""
     names = sorted(one.key for one in pods)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

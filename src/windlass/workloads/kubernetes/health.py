@@ -61,7 +61,7 @@ class HealthServer:
 
 
 def metrics(mirror: ClusterMirror, decision: DecisionReport | None, leading: bool, queued: int) -> str:
-    """The metrics of the cluster in Prometheus' text format."""
+    """Return the metrics of the cluster in Prometheus' text format."""
     lines: list[str] = []
 
     def family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> None:

@@ -47,7 +47,9 @@ class LeaseElection:
         """Renewals in a row that have failed."""
 
     def why_not_renewed(self) -> str:
-        """Why the last renewals have failed; empty after one that succeeded. A single failure is not reported."""
+        """Return why the last renewals have failed; empty after one that succeeded. A single failure is not
+        reported.
+        """
         return self.error if self._failures > 1 else ""
 
     def is_held(self) -> bool:

@@ -169,7 +169,7 @@ class ClusterMirror:
         return bool(self._tasks) and not self.error
 
     def gang_size(self, namespace: str, name: str) -> int | None:
-        """How many pods of a PodGroup must start together; None: no such group."""
+        """Return how many pods of a PodGroup must start together; None: no such group."""
         for reflector in self.pod_groups:
             group = reflector.store.get(f"{namespace}/{name}")
             if group is not None:
@@ -180,7 +180,7 @@ class ClusterMirror:
         return None
 
     def counted_on(self, node: str) -> list[MirroredPod]:
-        """The pods that make a node used."""
+        """Return the pods that make a node used."""
         return [pod for pod in self.on_node.get(node, {}).values() if pod.counts]
 
     def nodes_of(self, claim: str) -> Mapping[str, MirroredNode]:

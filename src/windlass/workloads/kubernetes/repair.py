@@ -21,7 +21,7 @@ LARGEST_SHARE: Final = 5
 
 
 def allowed(nodes: int) -> int:
-    """How many of a provisioner's nodes may be under repair at once: 20 %, rounded down, and at least one."""
+    """Return how many of a provisioner's nodes may be under repair at once: 20 %, rounded down, and at least one."""
     return max(1, nodes // LARGEST_SHARE)
 
 
@@ -35,7 +35,7 @@ class NodeRepairs:
     def choose(
         self, nodes: Iterable[MirroredNode], provisioners: Mapping[str, NodeProvisioner], now: float
     ) -> Mapping[str, str]:
-        """The nodes under repair now, and why."""
+        """Return the nodes under repair now, and why."""
         by_provisioner: dict[str, list[MirroredNode]] = {}
         for node in nodes:
             if node.provisioner in provisioners and provisioners[node.provisioner].spec.repair:
@@ -57,7 +57,9 @@ class NodeRepairs:
 
 
 def bad_since(node: MirroredNode, provisioner: NodeProvisioner, now: float) -> tuple[float, str]:
-    """The time since which a rule has found a node bad, and the reason, which is empty while no limit is reached."""
+    """Return the time since which a rule has found a node bad, and the reason, which is empty while no limit is
+    reached.
+    """
     worst: tuple[float, str] = (now, "")
     for rule in provisioner.spec.repair or ():
         for kind, status, since in node.conditions:

@@ -21,7 +21,9 @@ OURS = frozenset({MARKED, DELETING})
 
 
 def wanted_taints(current: tuple[NodeTaint, ...], ours: Mapping[str, NodeTaint]) -> tuple[NodeTaint, ...]:
-    """The taints of other owners, and ours as wanted. A taint of ours that has the wanted value keeps its place."""
+    """Return the taints of other owners, and ours as wanted. A taint of ours that has the wanted value keeps its
+    place.
+    """
     kept = [one for one in current if one.key not in OURS or _same(one, ours.get(one.key))]
     there = {one.key for one in kept}
     return (*kept, *(one for key, one in sorted(ours.items()) if key not in there))
@@ -32,12 +34,12 @@ def _same(one: NodeTaint, wanted: NodeTaint | None) -> bool:
 
 
 def marked(until: float) -> NodeTaint:
-    """The soft taint of a node that is scheduled for deletion."""
+    """Return the soft taint of a node that is scheduled for deletion."""
     return NodeTaint(MARKED, str(int(until)), "PreferNoSchedule")
 
 
 def deleting(at: float) -> NodeTaint:
-    """The hard taint of a node that is about to be deleted."""
+    """Return the hard taint of a node that is about to be deleted."""
     return NodeTaint(DELETING, str(int(at)), "NoSchedule")
 
 

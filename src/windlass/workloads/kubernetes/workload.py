@@ -144,7 +144,7 @@ class KubernetesWorkload:
         await self._news.wait()
 
     def join(self, slice_id: str, group: str, host: int) -> Join:  # noqa: ARG002
-        """The environment for a machine's kubelet: the labels and taints by which its node is recognised.
+        """Return the environment for a machine's kubelet: the labels and taints by which its node is recognised.
 
         ``WorkloadError`` before the first observation: a controller that was killed during a launch repeats it at once,
         and a machine without the labels, taints and resources of its template is useless.
@@ -243,7 +243,7 @@ class KubernetesWorkload:
             raise WorkloadError(str(error)) from error
 
     def _waiting_pods(self) -> list[MirroredPod]:
-        """Unschedulable pods, and the placeholders of requests for room."""
+        """Return the unschedulable pods, and the placeholders of requests for room."""
         templates = self.mirror.pod_templates.store
         waiting = list(self.mirror.waiting.values())
         if self.mirror.buffers.store:
@@ -258,7 +258,7 @@ class KubernetesWorkload:
         return replace(rules, where=(*rules.where, *where)) if where else rules
 
     def _constraints(self, waiting: Sequence[MirroredPod]) -> ConstraintTable:
-        """The constraints between waiting and running pods; empty if there are none."""
+        """Return the constraints between waiting and running pods; empty if there are none."""
         running = (pod for pods in self.mirror.on_node.values() for pod in pods.values())
         return ConstraintTable.of(
             waiting,
@@ -281,7 +281,7 @@ class KubernetesWorkload:
         return job.spec.parallelism if job is not None else None
 
     def _gang_running(self, pod: MirroredPod) -> int:
-        """Members of a pod's gang that have a node already."""
+        """Return how many members of a pod's gang have a node already."""
         if self.room_requests.size(pod) is not None:
             return 0
         return sum(
@@ -461,7 +461,7 @@ class KubernetesWorkload:
     # -- for the publisher and the claims ------------------------------------------------------------------------------
 
     def lacking(self, node: MirroredNode) -> str:
-        """What a node still lacks of what its provisioner promises, as text; empty if nothing."""
+        """Return what a node still lacks of what its provisioner promises, as text; empty if nothing."""
         known = self.provisioners.get(node.provisioner)
         return self._lacks(node, known.object if known is not None else None)
 
@@ -473,7 +473,9 @@ class KubernetesWorkload:
         return any(dict(one.used).get(resource) for one in shown)
 
     async def still_used(self, slice_id: str) -> str:
-        """The pods or claims on a slice's nodes now, as text; empty if there are none, or if no node is Ready."""
+        """Return the pods or claims on a slice's nodes now, as text; empty if there are none, or if no node is
+        Ready.
+        """
         if not any(node.ready for node in self.mirror.nodes_of(slice_id).values()):
             return ""
         pods, claims, version = await self.fences.live_use(slice_id)

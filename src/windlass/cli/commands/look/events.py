@@ -42,7 +42,7 @@ def _remotely(
 
 
 def _line(one: Mapping[str, Any]) -> EventLine:
-    """An event that was received over HTTP."""
+    """Return an event that was received over HTTP."""
     known = (one["at"], one["kind"], one["code"] or "", one["text"], tuple(one["subjects"]), one["alarm"])
     return EventLine(*known, seq=one["seq"], epoch=one["epoch"])
 

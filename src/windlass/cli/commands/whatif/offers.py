@@ -155,7 +155,7 @@ def command(
 
 
 def _regions(config_file: str | None) -> list[str]:
-    """The regions of the AWS providers of the configuration; without any, the packaged one."""
+    """Return the regions of the AWS providers of the configuration; without any, the packaged one."""
     config = configured_offers(config_file or DEFAULT, given=config_file is not None)
     providers = config.providers.values() if config is not None else ()
     return sorted({str(one.settings["region"]) for one in providers if one.type == "aws"}) or [""]

@@ -33,7 +33,9 @@ _STAND_IN: Final = "extended resource "
 
 
 def stand_ins(resource: str, count: int) -> list[DeviceFacts]:
-    """The amount of an extended resource that a device plugin offers, as devices that only serve this resource."""
+    """Return the amount of an extended resource that a device plugin offers, as devices that only serve this
+    resource.
+    """
     return [DeviceFacts(_STAND_IN + resource, "{}", "{}")] * max(0, count)
 
 
@@ -139,11 +141,11 @@ class DeviceColumns:
                     self.sets[name] = frozenset(chosen)
 
     def count(self, kind: DeviceKind, devices: Iterable[DeviceFacts]) -> int:
-        """How many devices a query selects."""
+        """Return how many devices a query selects."""
         return sum(kind in self._serves.get(one, ()) for one in devices)
 
     def room(self, devices: Iterable[DeviceFacts], counters: Mapping[Counter, Decimal] = NO_COUNTERS) -> dict[str, int]:
-        """The resources that devices offer. ``counters``: what partitions may consume."""
+        """Return the resources that devices offer. ``counters``: what partitions may consume."""
         devices = list(devices)
         kinds = [self._kinds(one) for one in devices]
         found = {name: 1000 * sum(not chosen.isdisjoint(one) for one in kinds) for name, chosen in self.sets.items()}
@@ -158,7 +160,7 @@ class DeviceColumns:
         return {name: amount for name, amount in found.items() if amount}
 
     def _alike_sets(self, alike: AlikeDevices, devices: Iterable[DeviceFacts]) -> int:
-        """How many sets of devices with equal attributes, or with different ones, there are."""
+        """Return how many sets of devices with equal attributes, or with different ones, there are."""
         counts: dict[tuple[str, ...], list[int]] = {}
         for one in devices:
             value = tuple(one.attribute(name) for name in alike.attributes)
@@ -181,7 +183,7 @@ class DeviceColumns:
         return frozenset(self._same[kind] for kind in self._serves.get(device, ()) if kind in self._same)
 
     def needs(self, counts: DeviceCounts) -> dict[str, int]:
-        """The resources that requests take; the caller must have replaced requests for all devices by counts."""
+        """Return the resources that requests take; the caller must have replaced requests for all devices by counts."""
         found: dict[str, int] = {}
         for one, count in counts:
             if isinstance(one, AlikeDevices):
@@ -215,7 +217,8 @@ class DeviceColumns:
 
 
 def _different_sets(counts: Sequence[int], size: int) -> int:
-    """How many disjoint sets of ``size`` devices with different values there are. ``counts``: devices of each value.
+    """Return how many disjoint sets of ``size`` devices with different values there are. ``counts``: devices of each
+    value.
 
     So many sets exist if and only if the values have that many devices for them, each value at most one for a set.
     """

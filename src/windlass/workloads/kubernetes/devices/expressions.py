@@ -52,7 +52,7 @@ class DeviceFacts:
     """The counters that it consumes."""
 
     def attribute(self, name: str) -> str:
-        """The value of an attribute as JSON, by its qualified name (``DOMAIN/NAME``); empty if it has none."""
+        """Return the value of an attribute as JSON, by its qualified name (``DOMAIN/NAME``); empty if it has none."""
         return _attributes(self.attributes).get(name, "")
 
 
@@ -75,8 +75,9 @@ def facts(
     multiple: bool = False,
     counters: CounterAmounts = (),
 ) -> DeviceFacts:
-    """The fields of a device that selectors can read. A name without a domain belongs to the driver's domain. A value
-    may be plain, or typed as in a ResourceSlice (``{string: A100}``, ``{value: 40Gi}``)."""
+    """Return the fields of a device that selectors can read. A name without a domain belongs to the driver's domain. A
+    value may be plain, or typed as in a ResourceSlice (``{string: A100}``, ``{value: 40Gi}``).
+    """
     return DeviceFacts(
         driver,
         _by_domain(driver, attributes, _attribute),

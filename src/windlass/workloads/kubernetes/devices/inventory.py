@@ -52,7 +52,7 @@ NO_DEVICES: Final = NodeDevices()
 
 
 def template_devices(templates: Iterable[DeviceTemplate] | None) -> list[DeviceFacts]:
-    """The devices that a new node of a provisioner will have, partitions included."""
+    """Return the devices that a new node of a provisioner will have, partitions included."""
     found = []
     for place, one in enumerate(templates or ()):
         multiple = bool(one.allow_multiple_allocations)
@@ -67,12 +67,12 @@ def template_devices(templates: Iterable[DeviceTemplate] | None) -> list[DeviceF
 
 
 def device_count(template: DeviceTemplate) -> int:
-    """How many devices an entry of a template stands for, partitions included."""
+    """Return how many devices an entry of a template stands for, partitions included."""
     return template.count * (1 + sum(one.count for one in template.partitions or ()))
 
 
 def template_counters(templates: Iterable[DeviceTemplate] | None) -> dict[Counter, Decimal]:
-    """The counters of a new node's devices."""
+    """Return the counters of a new node's devices."""
     return {
         counter: amount
         for place, one in enumerate(templates or ())
@@ -89,7 +89,7 @@ def _template_counters(
 
 
 def node_of(allocation: DeviceAllocation) -> str:
-    """The node that an allocation is bound to; empty if its devices are not of one node."""
+    """Return the node that an allocation is bound to; empty if its devices are not of one node."""
     selector = allocation.node_selector
     for term in (selector.node_selector_terms or ()) if selector is not None else ():
         for one in term.match_fields or ():
@@ -103,7 +103,7 @@ def _consumed(result: AllocatedDevice) -> Iterable[tuple[str, object]]:
 
 
 def facts_of(item: ResourceSlice) -> dict[DeviceId, DeviceFacts]:
-    """The devices of one ResourceSlice."""
+    """Return the devices of one ResourceSlice."""
     spec = item.spec
     pool = (spec.driver, spec.pool.name)
     return {

@@ -29,7 +29,7 @@ def suffice(counters: Mapping[Counter, Decimal], amounts: CounterAmounts) -> boo
 
 
 def consumed(counters: Mapping[Counter, Decimal], devices: Iterable[Partition]) -> dict[Counter, Decimal]:
-    """The counters that are left after devices were allocated."""
+    """Return the counters that are left after devices were allocated."""
     left = dict(counters)
     for one in devices:
         for name, amount in one.counters:
@@ -38,7 +38,7 @@ def consumed(counters: Mapping[Counter, Decimal], devices: Iterable[Partition]) 
 
 
 def allocatable(counters: Mapping[Counter, Decimal], devices: Iterable[Partition]) -> int:
-    """How many of the devices can be allocated together, taken in their order."""
+    """Return how many of the devices can be allocated together, taken in their order."""
     left, found = dict(counters), 0
     for one in devices:
         if suffice(left, one.counters):

@@ -105,7 +105,7 @@ class DevicePlanning:
         self._rooms = {name: self._room(one, counters.get(name, {})) for name, one in provisioners.items()}
 
     def _whole_counters(self, nodes: Mapping[str, MirroredNode]) -> dict[str, Pools]:
-        """The counters of the nodes of each provisioner: of every amount the largest that one node has."""
+        """Return the counters of the nodes of each provisioner: of every amount the largest that one node has."""
         found: dict[str, Pools] = {}
         for name, here in self.inventory.nodes.items():
             node = nodes.get(name)
@@ -127,7 +127,7 @@ class DevicePlanning:
     def _kinds(
         self, asking: Sequence[MirroredPod], provisioners: Iterable[NodeProvisioner]
     ) -> tuple[set[DeviceKind], set[AlikeDevices]]:
-        """The kinds of devices that pods request, and the sets of devices with constraints between them."""
+        """Return the kinds of devices that pods request, and the sets of devices with constraints between them."""
         found: set[DeviceKind] = set()
         alike: set[AlikeDevices] = set()
         for pod in asking:
@@ -147,8 +147,9 @@ class DevicePlanning:
         return found, alike
 
     def _room(self, provisioner: NodeProvisioner, counters: Pools) -> dict[str, int]:
-        """What one node of a provisioner offers besides the resources of its template. ``counters``: what its nodes
-        have."""
+        """Return what one node of a provisioner offers besides the resources of its template. ``counters``: what its
+        nodes have.
+        """
         name, template = provisioner.metadata.name, provisioner.spec.template
         promised = template_counters(template.devices)
         room = self.columns.room(self._devices[name], promised)
@@ -174,11 +175,11 @@ class DevicePlanning:
     # -- groups and nodes ----------------------------------------------------------------------------------------------
 
     def room(self, provisioner: str) -> dict[str, int]:
-        """The device resources that one node of a provisioner offers."""
+        """Return the device resources that one node of a provisioner offers."""
         return self._rooms.get(provisioner, {})
 
     def used(self, node: MirroredNode, pods: Mapping[str, int]) -> dict[str, int]:
-        """The device resources of a node that are in use. ``pods``: the other resources that its pods use."""
+        """Return the device resources of a node that are in use. ``pods``: the other resources that its pods use."""
         room = self.room(node.provisioner)
         here = self.inventory.of(node.name)
         if not room and not here.devices:
@@ -202,11 +203,13 @@ class DevicePlanning:
         return {name: amount for name, amount in found.items() if amount}
 
     def reserved(self, node: str, pods: Iterable[MirroredPod] = ()) -> list[str]:
-        """Claims on a node's devices that are reserved for other consumers than ``pods``: the node is in use."""
+        """Return claims on a node's devices that are reserved for other consumers than ``pods``: the node is in use."""
         return reserved(self.inventory.claims.get(node, ()), {pod.uid for pod in pods}, self._counts)
 
     def lacks(self, node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
-        """The devices of its provisioner's template that a node's ResourceSlices lack, as text; empty if none."""
+        """Return the devices of its provisioner's template that a node's ResourceSlices lack, as text; empty if
+        none.
+        """
         promised = (provisioner.spec.template.devices or ()) if provisioner is not None else ()
         if not promised:
             return ""
@@ -222,12 +225,13 @@ class DevicePlanning:
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     def of(self, pod: MirroredPod) -> PodDevices | None:
-        """The devices that a waiting pod asks for; ``NotUnderstood`` if they are not planned for."""
+        """Return the devices that a waiting pod asks for; ``NotUnderstood`` if they are not planned for."""
         return self.reader.devices(pod)
 
     def needs(self, demand: str, asked: PodDevices) -> tuple[dict[str, int], tuple[Condition, ...]]:
-        """What one of a demand's pods needs of devices, and where: by the first alternative that some node or some
-        provisioner has the devices for. An alternative that found no place in the last plan passes to the next."""
+        """Return what one of a demand's pods needs of devices, and where: by the first alternative that some node or
+        some provisioner has the devices for. An alternative that found no place in the last plan passes to the next.
+        """
         if len(asked.options) > 1:
             self._options[demand] = len(asked.options)
         start = self._option.get(demand, 0) % len(asked.options)
@@ -252,7 +256,7 @@ class DevicePlanning:
         return fallback
 
     def _counted(self, option: DeviceCounts) -> tuple[DeviceCounts, tuple[Condition, ...]]:
-        """An alternative with "all devices" as numbers: those of the first provisioner that has any."""
+        """Return an alternative with "all devices" as numbers: those of the first provisioner that has any."""
         kinds = [kind for kind, count in option if count == ALL and isinstance(kind, DeviceKind)]
         if not kinds:
             return option, ()
@@ -270,7 +274,9 @@ class DevicePlanning:
         return filled, (Condition(PROVISIONER, "in", same),) if same else ()
 
     def _seen_by_admins(self, counts: DeviceCounts) -> tuple[Condition, ...]:
-        """Conditions on the node of a pod with admin access: the node must have the devices, and none is taken."""
+        """Return conditions on the node of a pod with admin access: the node must have the devices, and none is
+        taken.
+        """
         found = []
         for kind, count in counts:
             if isinstance(kind, DeviceKind) and kind.is_admin:
@@ -294,7 +300,7 @@ class DevicePlanning:
 
 
 def reserved(claims: Iterable[ResourceClaim], pods: set[str], counts: Callable[[str], bool | None]) -> list[str]:
-    """Claims with a consumer that is not among ``pods``; pods that do not count as use are ignored."""
+    """Return the claims with a consumer that is not among ``pods``; pods that do not count as use are ignored."""
     found = []
     for claim in claims:
         for one in claim.status.reserved_for or ():

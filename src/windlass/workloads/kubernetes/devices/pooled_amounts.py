@@ -30,8 +30,9 @@ Pools = dict[PoolKey, Decimal]
 
 
 def counters_by_pool(counters: Iterable[tuple[Counter, Decimal]]) -> Pools:
-    """The sums of counters. Counters such as memory-slice-0 and memory-slice-1 are one amount: which of them a
-    partition takes depends on its place on the device."""
+    """Return the sums of counters. Counters such as memory-slice-0 and memory-slice-1 are one amount: which of them a
+    partition takes depends on its place on the device.
+    """
     found: Pools = {}
     for (driver, _, _, name), amount in counters:
         key = (driver, f"counter {_NUMBERED.sub('', name)}")
@@ -40,7 +41,7 @@ def counters_by_pool(counters: Iterable[tuple[Counter, Decimal]]) -> Pools:
 
 
 def capacity_by_pool(devices: Iterable[DeviceFacts], which: str) -> Pools:
-    """The sums of the capacity of devices that can be shared. ``which``: total or left."""
+    """Return the sums of the capacity of devices that can be shared. ``which``: total or left."""
     found: Pools = {}
     for one in devices:
         for name, amount in totals_of(one.shares, which).items() if one.multiple else ():
@@ -80,14 +81,14 @@ class PooledAmounts:
         return pooled
 
     def needs(self, kind: DeviceKind) -> dict[str, int]:
-        """What one request of a kind takes."""
+        """Return what one request of a kind takes."""
         return {
             self.names[key]: int((1000 * amount / self._units[key]).to_integral_value(ROUND_FLOOR))
             for key, amount in self._needs.get(kind, {}).items()
         }
 
     def amounts(self, pools: Mapping[PoolKey, Decimal]) -> dict[str, int]:
-        """Amounts as resources of the planner."""
+        """Return amounts as resources of the planner."""
         return {
             name: int((1000 * pools[key] / self._units[key]).to_integral_value(ROUND_CEILING))
             for key, name in self.names.items()
@@ -96,7 +97,7 @@ class PooledAmounts:
 
 
 def _taken(kind: DeviceKind, device: DeviceFacts) -> Pools:
-    """What a request of a kind takes of a device."""
+    """Return what a request of a kind takes of a device."""
     if device.multiple:
         parts = share_of(device.driver, device.shares, kind.capacity)
         return {(device.driver, name): amount for name, amount in parts.items()}

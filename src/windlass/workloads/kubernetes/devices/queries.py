@@ -88,7 +88,7 @@ DeviceCounts = tuple[tuple[DeviceKind | AlikeDevices, int], ...]
 
 
 def kinds_in(counts: DeviceCounts) -> Iterator[DeviceKind]:
-    """All kinds of devices in a request."""
+    """Yield all kinds of devices in a request."""
     for one, _ in counts:
         yield from (kind for kind, _ in one.parts) if isinstance(one, AlikeDevices) else (one,)
 
@@ -131,7 +131,7 @@ class ClaimReader:
                 self.extended[one.spec.extended_resource_name] = name
 
     def devices(self, pod: MirroredPod) -> PodDevices | None:
-        """The devices that a pod requests, or None; ``NotUnderstood`` if they cannot be planned for."""
+        """Return the devices that a pod requests, or None; ``NotUnderstood`` if they cannot be planned for."""
         extended = self.extended_counts(pod.shape.needs)
         if not pod.shape.claims and not extended:
             return None
@@ -163,7 +163,7 @@ class ClaimReader:
         )
 
     def extended_counts(self, needs: Amounts) -> tuple[tuple[DeviceKind, int], ...]:
-        """The extended resources among a pod's needs that a class backs."""
+        """Return the extended resources among a pod's needs that a class backs."""
         return tuple(
             (self.extended_kind(name), amount // 1000)
             for name, amount in needs
@@ -175,7 +175,9 @@ class ClaimReader:
         return DeviceKind(resource, self._expressions(self._classes[backing].spec.selectors), extended=resource)
 
     def _requests(self, spec: ResourceClaimSpec) -> list[list[DeviceCounts]]:
-        """The alternatives of each request of a claim; those of requests with constraints between them as one."""
+        """Return the alternatives of each request of a claim; those of requests with constraints between them as
+        one.
+        """
         named: list[list[tuple[str, str, tuple[DeviceKind, int]]]] = []
         for one in spec.devices.requests or ():
             queries = one.first_available or ((one.exactly,) if one.exactly is not None else ())
@@ -189,7 +191,7 @@ class ClaimReader:
     def _alike(
         self, chosen: Iterable[tuple[str, str, tuple[DeviceKind, int]]], constraints: Iterable[DeviceConstraint]
     ) -> DeviceCounts:
-        """One alternative of every request, with what their devices must have in common."""
+        """Return one alternative of every request, with what their devices must have in common."""
         bound: dict[str, list[tuple[str, bool]]] = {}
         parts = {full: (name, counts) for name, full, counts in chosen}
         for one in constraints:

@@ -26,7 +26,7 @@ def qualified(driver: str, name: str) -> str:
 
 
 def whole_shares(driver: str, capacity: Mapping[str, Any] | None) -> str:
-    """The capacity of a device, as JSON by qualified names: total, left and policy."""
+    """Return the capacity of a device, as JSON by qualified names: total, left and policy."""
     found = {}
     for name, given in (capacity or {}).items():
         typed = given if isinstance(given, dict) else {"value": given}
@@ -36,7 +36,7 @@ def whole_shares(driver: str, capacity: Mapping[str, Any] | None) -> str:
 
 
 def shares_without(shares: str, taken: Iterable[tuple[str, str]]) -> str:
-    """The capacity that is left after some was taken; names are qualified."""
+    """Return the capacity that is left after some was taken; names are qualified."""
     found: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
     for name, quantity in taken:
         if name in found:
@@ -46,14 +46,14 @@ def shares_without(shares: str, taken: Iterable[tuple[str, str]]) -> str:
 
 @lru_cache(maxsize=10_000)
 def totals_of(shares: str, which: str) -> Mapping[str, Decimal]:
-    """The capacity of a device by qualified names. ``which``: total or left."""
+    """Return the capacity of a device by qualified names. ``which``: total or left."""
     offered: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
     return {name: number(one[which]) for name, one in offered.items()}
 
 
 @lru_cache(maxsize=10_000)
 def share_of(driver: str, shares: str, asked: CapacityRequests) -> Mapping[str, Decimal]:
-    """The capacity of a device that one claim takes, by qualified names."""
+    """Return the capacity of a device that one claim takes, by qualified names."""
     offered: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
     wanted = {qualified(driver, name): quantity for name, quantity in asked}
     parts = {name: _taken(wanted.get(name), one["policy"], number(one["total"])) for name, one in offered.items()}
@@ -62,7 +62,7 @@ def share_of(driver: str, shares: str, asked: CapacityRequests) -> Mapping[str, 
 
 @lru_cache(maxsize=10_000)
 def claims_served(driver: str, shares: str, asked: CapacityRequests) -> int:
-    """How many equal claims a device can serve with what is left of it."""
+    """Return how many equal claims a device can serve with what is left of it."""
     offered: dict[str, dict[str, Any]] = msgspec.json.decode(shares)
     wanted = {qualified(driver, name): quantity for name, quantity in asked}
     if not wanted.keys() <= offered.keys():
@@ -78,7 +78,7 @@ def claims_served(driver: str, shares: str, asked: CapacityRequests) -> int:
 
 
 def _taken(asked: str | None, policy: Mapping[str, Any], total: Decimal) -> Decimal | None:
-    """The amount of a capacity that a claim takes; None if the device does not have so much."""
+    """Return the amount of a capacity that a claim takes; None if the device does not have so much."""
     if asked is None:
         return number(str(policy["default"])) if policy.get("default") is not None else total
     part = number(asked)

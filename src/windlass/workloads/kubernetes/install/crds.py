@@ -228,7 +228,7 @@ def _column(name: str, kind: str, path: str) -> Schema:
 
 
 def node_provisioner() -> Schema:
-    """The definition of NodeProvisioner."""
+    """Return the definition of NodeProvisioner."""
     return _definition(
         "NodeProvisioner",
         "nodeprovisioners",
@@ -250,7 +250,7 @@ def node_provisioner() -> Schema:
 
 
 def node_claim() -> Schema:
-    """The definition of NodeClaim."""
+    """Return the definition of NodeClaim."""
     spec = _object(
         "The order.",
         {

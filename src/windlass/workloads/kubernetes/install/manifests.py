@@ -28,7 +28,7 @@ providers: {}
 def manifests(
     namespace: str = NAMESPACE, image: str | None = None, *, crds_only: bool = False, shadow: bool = False
 ) -> list[Manifest]:
-    """All objects in the order in which they are applied."""
+    """Return all objects in the order in which they are applied."""
     definitions = [node_provisioner(), node_claim()]
     if crds_only:
         return definitions
@@ -46,12 +46,16 @@ def manifests(
 
 
 def text(objects: Iterable[Manifest]) -> str:
-    """The objects as one YAML stream, started by ``---``: kubectl takes a stream that starts with ``{`` for JSON."""
+    """Return the objects as one YAML stream, started by ``---``: kubectl takes a stream that starts with ``{`` for
+    JSON.
+    """
     return "".join("---\n" + yaml.safe_dump(one, sort_keys=False, width=1000) for one in objects)
 
 
 def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
-    """The least rights that the controller needs in the whole cluster; in shadow mode it reads, and writes events."""
+    """Return the least rights that the controller needs in the whole cluster; in shadow mode it reads, and writes
+    events.
+    """
     rules = [
         _rule("", ["pods", "nodes", "namespaces", "podtemplates"], READ),
         _rule("apps", ["daemonsets"], READ),
@@ -80,7 +84,7 @@ def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
 
 
 def lease_rules() -> list[Manifest]:
-    """The rights that the controller needs on its Lease. RBAC cannot limit a create to a name."""
+    """Return the rights that the controller needs on its Lease. RBAC cannot limit a create to a name."""
     api = "coordination.k8s.io"
     return [
         _rule(api, ["leases"], ["create"]),

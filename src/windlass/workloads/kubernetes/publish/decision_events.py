@@ -108,7 +108,7 @@ class DecisionEvents:
 
 
 def _waiting_text(item: Waiting) -> str:
-    """The reason for which pods wait, then the reason of each provisioner; no sentence twice."""
+    """Return the reason for which pods wait, then the reason of each provisioner; no sentence twice."""
     text = f"{item.reason.code}: {item.reason.why}"
     if not item.groups:
         return f"{text}. There is no NodeProvisioner"

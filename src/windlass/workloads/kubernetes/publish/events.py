@@ -51,7 +51,9 @@ class _SentEvent:
 
 
 def with_pods(text: str) -> str:
-    """A text of the planner about tasks, in the words of Kubernetes: ``2 tasks of x`` becomes ``2 pods of x``."""
+    """Return a text of the planner about tasks, in the words of Kubernetes: ``2 tasks of x`` becomes ``2 pods of
+    x``.
+    """
     return _TASKS.sub(r"\1 pod\2", text)
 
 
@@ -82,7 +84,7 @@ class EventRecorder:
             self._queue.put(f"event {sent.name}", lambda: self._count(subject, reason, message, sent))
 
     def _mark(self, key: tuple[Subject, str, str], now: float) -> str:
-        """A suffix that is unique for each event and identical when a simulation is repeated."""
+        """Return a suffix that is unique for each event and identical when a simulation is repeated."""
         return blake2s(repr((self._instance, key, now)).encode(), digest_size=8).hexdigest()
 
     def forget(self, subject: Subject, reason: str) -> None:

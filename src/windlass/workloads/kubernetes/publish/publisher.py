@@ -90,7 +90,9 @@ class DecisionPublisher:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def _show_marks(self, node: MirroredNode, decided: DecidedSlice) -> None:
-        """The soft taint and the finalizer of a node. The hard taint is the fence's, until the slice is READY again."""
+        """Queue the soft taint and the finalizer of a node. The hard taint is the fence's, until the slice is READY
+        again.
+        """
         if decided.id in self._workload.fences.standing or decided.state in LEAVING:
             return
         wanted: dict[str, NodeTaint] = {}

@@ -37,7 +37,7 @@ class GroupNumbers:
 
 
 def numbers_of(group: Group, slices: Iterable[DecidedSlice], in_use: frozenset[str], plan: Plan | None) -> GroupNumbers:
-    """The counts of one group. ``in_use``: slices whose GPUs are in use."""
+    """Return the counts of one group. ``in_use``: slices whose GPUs are in use."""
     mine = [one for one in slices if one.group == group.name]
     registered = [one for one in mine if one.state in REGISTERED]
     in_flight = {one.id for one in mine if one.state in IN_FLIGHT}
@@ -60,7 +60,7 @@ def _serves(plan: Plan, group: str, in_flight: set[str]) -> bool:
 
 
 def blocked_by(group: str, plan: Plan | None) -> Reason | None:
-    """The reason for which pods wait that a group could take; None if no such pod waits."""
+    """Return the reason for which pods wait that a group could take; None if no such pod waits."""
     for item in plan.waiting if plan is not None else ():
         reason = item.groups.get(group)
         if reason is not None and reason.code not in IMPOSSIBLE:
@@ -72,7 +72,7 @@ def blocked_by(group: str, plan: Plan | None) -> Reason | None:
 def condition(
     kind: str, holds: bool, reason: str, message: str, before: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
-    """A condition; its transition time is kept while its status does not change."""
+    """Return a condition; its transition time is kept while its status does not change."""
     status = "True" if holds else "False"
     old = next((one for one in before if one.get("type") == kind), None)
     same = old is not None and old.get("status") == status
@@ -88,7 +88,7 @@ def provisioner_status(
     decided: Mapping[str, Any] | None,
     now: float,
 ) -> dict[str, Any]:
-    """The whole status of a provisioner."""
+    """Return the whole status of a provisioner."""
     before = provisioner.status or {}
     conditions: Sequence[Mapping[str, Any]] = before.get("conditions") or ()
     status: dict[str, Any] = {
@@ -117,7 +117,7 @@ def merged(
     wanted: Mapping[str, tuple[bool, str, str]],
     now: float,
 ) -> list[dict[str, Any]] | None:
-    """An object's conditions with the wanted ones merged in; None if nothing changes."""
+    """Return an object's conditions with the wanted ones merged in; None if nothing changes."""
     known = {one.type: one for one in before or ()}
     changed = False
     found: dict[str, dict[str, Any]] = {

@@ -33,7 +33,9 @@ REFRESH: Final = 15.0
 
 
 def chunks(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) -> int:
-    """How many placeholders a buffer stands for. ``replicas``: of the object that it follows, if it follows one."""
+    """Return how many placeholders a buffer stands for. ``replicas``: of the object that it follows, if it follows
+    one.
+    """
     spec = buffer.spec
     wanted = []
     if spec.replicas is not None:
@@ -84,7 +86,7 @@ class CapacityBuffers:
             return f"the {reference.kind} {namespace}/{reference.name} cannot be read: {error}"
 
     def placeholders(self, templates: Mapping[str, PodTemplateObject]) -> list[MirroredPod]:
-        """The placeholder pods of all buffers."""
+        """Return the placeholder pods of all buffers."""
         found: list[MirroredPod] = []
         self._wanted = {}
         for key, buffer in sorted(self._buffers().items()):
@@ -118,7 +120,7 @@ class CapacityBuffers:
         return template.template, None
 
     def statuses(self, decision: DecisionReport, not_understood: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """The wanted status of each buffer: replicas, and the conditions as (holds, reason, message)."""
+        """Return the wanted status of each buffer: replicas, and the conditions as (holds, reason, message)."""
         if decision.plan is None:
             return {}
         there: dict[str, int] = {}

@@ -70,7 +70,7 @@ class ProvisioningRequests:
     def placeholders(
         self, templates: Mapping[str, PodTemplateObject], consumers: Iterable[MirroredPod]
     ) -> list[MirroredPod]:
-        """The placeholder pods of all open requests. ``consumers``: pods that consume one, waiting or bound."""
+        """Return the placeholder pods of all open requests. ``consumers``: pods that consume one, waiting or bound."""
         using: dict[str, list[MirroredPod]] = {}
         for pod in consumers:
             using.setdefault(f"{pod.namespace}/{pod.consumes}", []).append(pod)
@@ -129,13 +129,15 @@ class ProvisioningRequests:
         return found
 
     def size(self, pod: MirroredPod) -> int | None:
-        """How many placeholders of a request must be served together; None if the pod is not such a placeholder."""
+        """Return how many placeholders of a request must be served together; None if the pod is not such a
+        placeholder.
+        """
         kind, _, name = pod.owner.partition("/")
         known = self.open.get(f"{pod.namespace}/{name}") if kind == KIND else None
         return known.held if known is not None else None
 
     def where(self, pod: MirroredPod) -> tuple[Condition, ...]:
-        """Where a placeholder may be placed: a check, or booked room, never buys a machine."""
+        """Return where a placeholder may be placed: a check, or booked room, never buys a machine."""
         kind, _, name = pod.owner.partition("/")
         known = self.open.get(f"{pod.namespace}/{name}") if kind == KIND else None
         return (ON_A_NODE,) if known is not None and not known.buys else ()
@@ -148,7 +150,7 @@ class ProvisioningRequests:
     def statuses(
         self, decision: DecisionReport, not_understood: Mapping[str, str]
     ) -> dict[str, dict[str, WantedCondition]]:
-        """The wanted conditions of each open request."""
+        """Return the wanted conditions of each open request."""
         if decision.plan is None:
             return {}
         found = {}

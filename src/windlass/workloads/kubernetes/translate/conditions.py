@@ -26,7 +26,7 @@ class NeverMatches(Exception):
 
 
 def conditions_of(term: NodeSelectorTerm) -> tuple[Condition, ...]:
-    """The conditions of one term; ``NeverMatches`` for an empty one, which selects no node."""
+    """Return the conditions of one term; ``NeverMatches`` for an empty one, which selects no node."""
     found = [_condition(one, one.key) for one in term.match_expressions or ()]
     found += [_condition(one, NODE_NAME) for one in term.match_fields or () if one.key == NODE_NAME]
     if not found:
@@ -56,7 +56,7 @@ def _condition(one: Requirement, key: str) -> Condition:
 
 
 def alternatives_of(selector: NodeSelector | None) -> tuple[tuple[Condition, ...], ...]:
-    """The alternatives of a required node affinity; () if there is none.
+    """Return the alternatives of a required node affinity; () if there is none.
 
     ``NeverMatches`` if no term of it can be met.
     """
@@ -74,7 +74,9 @@ def alternatives_of(selector: NodeSelector | None) -> tuple[tuple[Condition, ...
 
 
 def preferences_of(terms: Iterable[PreferredTerm]) -> tuple[Condition, ...]:
-    """The preferences, by falling weight. The planner counts expressions one by one, also those of the same term."""
+    """Return the preferences, by falling weight. The planner counts expressions one by one, also those of the same
+    term.
+    """
     found: list[Condition] = []
     for term in sorted(terms, key=lambda one: -one.weight):
         if term.preference is not None:
@@ -86,7 +88,7 @@ def preferences_of(terms: Iterable[PreferredTerm]) -> tuple[Condition, ...]:
 
 
 def tolerations_of(tolerations: Iterable[PodToleration]) -> tuple[Toleration, ...]:
-    """Tolerations in the planner's model."""
+    """Return tolerations in the planner's model."""
     found = [
         Toleration(one.key, "Exists" if one.operator == "Exists" else "Equal", one.value, _effect(one.effect))
         for one in tolerations
@@ -100,7 +102,7 @@ def _effect(text: str) -> Effect | Literal[""]:
 
 
 def taints_of(taints: Iterable[NodeTaint] | None) -> tuple[Taint, ...]:
-    """Taints in the planner's model."""
+    """Return taints in the planner's model."""
     return tuple(Taint(one.key, one.value, one.effect) for one in taints or () if one.effect in EFFECTS)
 
 

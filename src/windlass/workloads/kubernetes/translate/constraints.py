@@ -82,7 +82,7 @@ def _by(topology: str) -> str:
 def _with_keys(
     selector: LabelSelector | None, keys: Iterable[str] | None, pod: MirroredPod, *, differ: bool = False
 ) -> LabelSelector | None:
-    """A selector extended by the pod's own values of some labels."""
+    """Return a selector extended by the pod's own values of some labels."""
     if selector is None or not keys:
         return selector
     more = [
@@ -116,7 +116,7 @@ class ConstraintTable:
         nodes: Mapping[str, MirroredNode],
         namespaces: Mapping[str, Mapping[str, str]] = NO_NAMESPACES,
     ) -> ConstraintTable:
-        """The table of one observation. ``namespaces``: their labels."""
+        """Return the table of one observation. ``namespaces``: their labels."""
         table, waiting = ConstraintTable(namespaces), list(waiting)
         keys = table._add_waiting(waiting)
         if not waiting:
@@ -167,7 +167,7 @@ class ConstraintTable:
                     self._outside.setdefault((name, topology), set()).add(node.labels[topology])
 
     def rules(self, pod: MirroredPod) -> PodRules:
-        """The rules of a waiting pod."""
+        """Return the rules of a waiting pod."""
         shape = pod.shape
         if not self.classes:
             return NO_RULES
@@ -210,7 +210,7 @@ class ConstraintTable:
         )
 
     def held(self, pods: Iterable[MirroredPod]) -> tuple[tuple[str, int], ...]:
-        """How many pods of each class run on a node."""
+        """Return how many pods of each class run on a node."""
         if not self.classes:
             return ()
         counts: dict[str, int] = {}
@@ -234,7 +234,8 @@ class ConstraintTable:
         return [Condition(topology, "not in", tuple(sorted(domains)))] if domains and topology != HOSTNAME else []
 
     def _elsewhere(self, pod: MirroredPod, constraint: SpreadConstraint) -> tuple[tuple[str, int], ...]:
-        """The domains of foreign nodes that count for a pod's topology spread, and the pods of the class in each.
+        """Return the domains of foreign nodes that count for a pod's topology spread, and the pods of the class in
+        each.
 
         Hosts are left out: a new machine is an empty host, so foreign hosts never change the smallest count.
         """
@@ -250,7 +251,7 @@ class ConstraintTable:
         return tuple(sorted(found.items()))
 
     def _on_foreign(self, name: str) -> Mapping[str, int]:
-        """How many pods of a class each foreign node has."""
+        """Return how many pods of a class each foreign node has."""
         found = self._per_node.get(name)
         if found is None:
             found = self._per_node[name] = {}

@@ -30,11 +30,11 @@ class DeviceNeeds(Protocol):
     """Translates the claims of pods into needs."""
 
     def of(self, pod: MirroredPod) -> Any:
-        """The ``AskedDevices`` of a pod, or None; ``NeverMatches`` if they cannot be planned for."""
+        """Return the ``AskedDevices`` of a pod, or None; ``NeverMatches`` if they cannot be planned for."""
         ...
 
     def needs(self, demand: str, asked: Any) -> tuple[dict[str, int], tuple[Condition, ...]]:
-        """What one pod of a demand needs of devices, and where."""
+        """Return what one pod of a demand needs of devices, and where."""
         ...
 
 
@@ -68,7 +68,7 @@ class WaitingPods:
 
 
 def demand_id(pod: MirroredPod) -> str:
-    """The id of the demand that a pod belongs to; it depends on the pod alone."""
+    """Return the id of the demand that a pod belongs to; it depends on the pod alone."""
     if pod.gang:
         return f"{pod.namespace}/PodGroup/{pod.gang}"
     if not pod.owner:
@@ -79,7 +79,7 @@ def demand_id(pod: MirroredPod) -> str:
 
 
 def _mark(shape: PodShape) -> str:
-    """A short hash of a shape."""
+    """Return a short hash of a shape."""
     text = repr(
         (
             shape.needs,
@@ -111,8 +111,9 @@ class DemandMaker:
         rules: Callable[[MirroredPod], PodRules] = lambda _: NO_RULES,
         devices: DeviceNeeds | None = None,
     ) -> WaitingPods:
-        """All waiting pods as demand. ``gang_size``: how many pods of its gang must start together, if any.
-        ``members_running``: how many of its gang run already. ``devices``: what pods need of devices."""
+        """Return all waiting pods as demand. ``gang_size``: how many pods of its gang must start together, if any.
+        ``members_running``: how many of its gang run already. ``devices``: what pods need of devices.
+        """
         kinds: dict[str, list[MirroredPod]] = {}
         demands: list[Demand] = []
         behind: dict[str, tuple[MirroredPod, ...]] = {}
@@ -145,7 +146,7 @@ class DemandMaker:
         return WaitingPods(tuple(demands), behind, wrong)
 
     def _held(self, name: str, members: Sequence[MirroredPod], wrong: Mapping[str, str]) -> Demand:
-        """Demands of pods that cannot be planned for: they wait with the reason and are excluded from placement."""
+        """Return the demand of pods that cannot be planned for: they wait with the reason, and are not placed."""
         return Demand(
             id=name,
             bundles=(Bundle(members[0].shape.needs, len(members)),),
@@ -178,7 +179,9 @@ class DemandMaker:
     def _sharing(
         self, name: str, members: Sequence[MirroredPod], rules: Callable[[MirroredPod], PodRules], extra: Extra
     ) -> Demand:
-        """Pods that share an unallocated claim: they run on one node, and need its devices once."""
+        """Return the demand of pods that share an unallocated claim: they run on one node, and need its devices
+        once.
+        """
         if len({one.shape.claims for one in members}) > 1:
             raise NeverMatches("pods share some of several ResourceClaims, which is not planned for")
         first, others = members[0], members[1:]
@@ -232,7 +235,9 @@ class DemandMaker:
         rules: Callable[[MirroredPod], PodRules],
         extra: Extra,
     ) -> Demand:
-        """The demand of a gang's waiting members. A gang with too few pods cannot start: it waits for the rest."""
+        """Return the demand of a gang's waiting members. A gang with too few pods cannot start: it waits for the
+        rest.
+        """
         kinds: dict[int, list[MirroredPod]] = {}
         for one in members:
             kinds.setdefault(id(one.shape), []).append(one)
@@ -248,7 +253,7 @@ class DemandMaker:
         )
 
     def _bundle(self, members: Sequence[MirroredPod], rules: PodRules, extra: Extra) -> Bundle:
-        """Equal members of a gang, with their own conditions."""
+        """Return a bundle of equal members of a gang, with their own conditions."""
         shape = members[0].shape
         where, any_of = self._where(shape)
         needs, nodes = extra.of(members[0])
@@ -266,7 +271,7 @@ class DemandMaker:
         )
 
     def _where(self, shape: PodShape) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]:
-        """The conditions that a node must meet, and the alternatives of which it must meet one."""
+        """Return the conditions that a node must meet, and the alternatives of which it must meet one."""
         found = [Condition(key, "==", (value,)) for key, value in shape.selector]
         terms = alternatives_of(shape.affinity)
         if len(terms) == 1:

@@ -62,7 +62,7 @@ class MirroredNode:
 
 
 def mirrored_node(node: KubeNode) -> MirroredNode:
-    """The mirrored fields of an API object."""
+    """Return the mirrored fields of an API object."""
     meta, labels = node.metadata, node.metadata.labels or {}
     ours = PROVISIONER in labels
     conditions = node.status.conditions or ()
@@ -89,7 +89,7 @@ def mirrored_node(node: KubeNode) -> MirroredNode:
 
 
 def lacks(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
-    """What a node still lacks of its provisioner's template, as text; empty if nothing.
+    """Return what a node still lacks of its provisioner's template, as text; empty if nothing.
 
     A node can be Ready minutes before its GPUs are allocatable. It counts as in flight until then; otherwise a second
     machine would be bought.
@@ -114,7 +114,7 @@ def lacks(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
 
 
 def keeps_away(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
-    """A taint on a node that is neither ours nor its provisioner's, as text; empty if there is none."""
+    """Return a taint on a node that is neither ours nor its provisioner's, as text; empty if there is none."""
     promised = (provisioner.spec.template.taints or ()) if provisioner is not None else ()
     known = {(one.key, one.effect) for one in promised}
     if node.unschedulable:

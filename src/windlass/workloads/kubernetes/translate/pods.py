@@ -113,7 +113,7 @@ class PodMirror:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def __call__(self, pod: Pod) -> MirroredPod:
-        """The mirrored fields of an API object."""
+        """Return the mirrored fields of an API object."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         owner = next((one for one in meta.owner_references or () if one.controller), None)
         finished = status.phase in FINISHED
@@ -197,7 +197,7 @@ def _gang(pod: Pod) -> str:
 
 
 def consumed(annotations: Mapping[str, str]) -> str:
-    """The name of the ProvisioningRequest that a pod consumes; empty: none."""
+    """Return the name of the ProvisioningRequest that a pod consumes; empty: none."""
     return next((annotations[key] for key in CONSUME if annotations.get(key)), "")
 
 
@@ -226,7 +226,7 @@ def is_waiting(pod: Pod) -> bool:
 
 
 def ignored_because(pod: Pod) -> str:
-    """Why a pod does not count as waiting, for its user."""
+    """Return why a pod does not count as waiting, for its user."""
     if pod.spec.node_name:
         return f"it runs on node {pod.spec.node_name}"
     if pod.metadata.deletion_timestamp is not None:
@@ -247,7 +247,8 @@ def ignored_because(pod: Pod) -> str:
 
 
 def needs_of(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
-    """The resources that a pod needs, as the scheduler computes them, with one of the node's ``pods`` for itself.
+    """Return the resources that a pod needs, as the scheduler computes them, with one of the node's ``pods`` for
+    itself.
 
     Containers run together, so their requests add up. A restartable init container keeps running, so it adds to all
     that start after it. Any other init container runs alone, so only the largest counts. Pod-level
@@ -297,7 +298,7 @@ def _requested(container: Container, status: ContainerStatus | None, infeasible:
 
 
 def _pod_level(requests: Quantities) -> Quantities:
-    """The resources that a pod-level request may name."""
+    """Return the resources that a pod-level request may name."""
     return {
         name: value for name, value in requests.items() if name in ("cpu", "memory") or name.startswith("hugepages-")
     }
@@ -318,7 +319,7 @@ def _raise(total: dict[str, int], other: Mapping[str, int]) -> None:
 
 
 def shape_of(spec: PodSpec, status: PodStatus | None = None) -> PodShape:
-    """The shape of a pod."""
+    """Return the shape of a pod."""
     affinity = spec.affinity
     node = affinity.node_affinity if affinity is not None else None
     attracted = affinity.pod_affinity if affinity is not None else None

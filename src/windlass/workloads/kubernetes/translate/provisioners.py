@@ -46,7 +46,7 @@ Mistakes = Iterator[tuple[str, str]]
 
 
 def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
-    """The mistakes in a NodeProvisioner, each with its field; empty if it is valid."""
+    """Return the mistakes in a NodeProvisioner, each with its field; empty if it is valid."""
     name = provisioner.metadata.name
     wrong = ["metadata.name: must be 63 characters at most: it is the value of a label"] if len(name) > 63 else []
     checks = (_wrong_resources, _wrong_devices, _wrong_taints, _wrong_numbers, _wrong_words, _wrong_repair)
@@ -129,7 +129,7 @@ def _mistake_in_duration(text: str) -> str:
 
 
 def _mistakes_in_device(device: DeviceTemplate) -> Mistakes:
-    """The mistakes in the amounts of a device and its partitions: field and text."""
+    """Return the mistakes in the amounts of a device and its partitions: field and text."""
     partitions = [(f"partitions[{place}].", one) for place, one in enumerate(device.partitions or ())]
     every: list[tuple[str, DeviceTemplate | PartitionTemplate]] = [("", device), *partitions]
     for prefix, one in every:
@@ -175,7 +175,7 @@ def _mistake_in_budget(budget: Budget) -> str:
 
 
 def allowed_to_leave(budgets: Iterable[Budget], nodes: int, now: float) -> int | None:
-    """How many nodes may be leaving at once by the strictest budget that is in force; None: any number.
+    """Return how many nodes may be leaving at once by the strictest budget that is in force; None: any number.
 
     A share is rounded up, so that a small provisioner can shrink at all.
     """
@@ -192,7 +192,8 @@ def allowed_to_leave(budgets: Iterable[Budget], nodes: int, now: float) -> int |
 def group_of(
     provisioner: NodeProvisioner, daemons: Iterable[DaemonSet] = (), devices: Mapping[str, int] | None = None
 ) -> Provisioned:
-    """The group of a valid NodeProvisioner. The requests of DaemonSets that will run on its nodes are subtracted.
+    """Return the group of a valid NodeProvisioner. The requests of DaemonSets that will run on its nodes are
+    subtracted.
 
     ``devices``: what its nodes offer besides the resources of its template.
     """
@@ -240,7 +241,7 @@ def _scale_down(spec: ProvisionerSpec, gpu: str) -> ScaleDown | None:
 def daemon_needs(
     spec: ProvisionerSpec, labels: Mapping[str, str], daemons: Iterable[DaemonSet]
 ) -> list[tuple[tuple[str, int], ...]]:
-    """The requests of each DaemonSet that will run on a provisioner's nodes."""
+    """Return the requests of each DaemonSet that will run on a provisioner's nodes."""
     found = []
     for daemon in daemons:
         template = daemon.spec.template.spec

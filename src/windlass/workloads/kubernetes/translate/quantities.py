@@ -27,7 +27,7 @@ RENAMED: Final = {EPHEMERAL: "disk"}
 
 @lru_cache(maxsize=8192)
 def number(text: str) -> Decimal:
-    """The exact value of a quantity; ``BadQuantity`` if it is not valid."""
+    """Return the exact value of a quantity; ``BadQuantity`` if it is not valid."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
         raise BadQuantity(f"must be a quantity such as 4, 500m or 16Gi, is {text[:40]!r}")
@@ -37,13 +37,13 @@ def number(text: str) -> Decimal:
 
 
 def core_name(resource: str) -> str:
-    """The planner's name of a Kubernetes resource."""
+    """Return the planner's name of a Kubernetes resource."""
     return RENAMED.get(resource, resource)
 
 
 @lru_cache(maxsize=8192)
 def amount(resource: str, text: str) -> int:
-    """An amount in the planner's unit of that resource, rounded up.
+    """Return an amount in the planner's unit of that resource, rounded up.
 
     The scheduler counts cpu in thousandths, and everything else in whole units: bytes of memory and storage, devices.
     """
@@ -60,7 +60,7 @@ def amount(resource: str, text: str) -> int:
 
 
 def parsed(resources: Mapping[str, str | int | float] | None) -> dict[str, int]:
-    """Amounts by the planner's names, without zero amounts."""
+    """Return amounts by the planner's names, without zero amounts."""
     found: dict[str, int] = {}
     for resource, text in (resources or {}).items():
         value = amount(resource, str(text))

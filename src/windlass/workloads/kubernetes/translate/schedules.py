@@ -22,7 +22,7 @@ LONGEST_WINDOW: Final = 7 * 86400
 
 
 def duration(text: str) -> float:
-    """Seconds of ``10m``, ``1h30m`` or ``45s``; ``ValueError`` for anything else."""
+    """Parse ``10m``, ``1h30m`` or ``45s`` as seconds; ``ValueError`` for anything else."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not text.strip():
         raise ValueError(f"must be a duration such as 90s, 10m or 1h30m, is {text!r}")
@@ -31,7 +31,7 @@ def duration(text: str) -> float:
 
 
 def cron(text: str) -> tuple[frozenset[int], ...]:
-    """The minutes, hours, days, months and weekdays of a schedule; ``ValueError`` if it is not valid."""
+    """Return the minutes, hours, days, months and weekdays of a schedule; ``ValueError`` if it is not valid."""
     parts = _NAMED.get(text.strip(), text).split()
     if len(parts) != 5:
         raise ValueError(f"must have five fields such as '0 9 * * mon-fri', is {text!r}")
