@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from tests.cli.clusters import Cluster, all_is_given_back, ticks, two_jobs_run
 from windlass.control.record.state_reader import recovered
+from windlass.control.report.current import read_state
+from windlass.control.report.orders import outcome_text
 from windlass.core.model.lifecycle import State
 from windlass.journal import open_journal
 
@@ -137,6 +140,22 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     assert f"the order to drain {name} will be withdrawn" in cluster.output("drain", "--undo", name)
     cluster.live(lambda world, controller: ticks(world, controller, 1))
     assert f"there is no order to drain {name}" in cluster.output("drain", "--undo", name)
+
+
+def test_withdrawing_a_drain_that_is_final_is_refused_and_not_offered(cluster):
+    cluster.live(two_jobs_run)
+    name = cluster.world.cloud.bought[0]
+    cluster.world.work.looking = lambda view: replace(
+        view, acknowledged=tuple(replace(one, final=True) for one in view.acknowledged)
+    )
+    cluster.output("drain", name)
+    cluster.live(lambda world, controller: ticks(world, controller, 3))
+    assert "drain --undo" not in cluster.run("drain", name).stdout
+    done = cluster.run("drain", "--undo", name)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"the drain of {name} cannot be withdrawn" in done.stderr
+    with open_journal(cluster.world.path) as journal:
+        assert "cannot be withdrawn" in outcome_text(read_state(journal), "undrain", name)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_a_slice_whose_cluster_is_gone_is_lost_although_its_machine_runs() -> No
     assert [move.reason.why for move in lost] == ["its cluster is gone: the head has been restarted"]
     assert state(found) == State.TERMINATING
     assert found.fleet.slices["s-1"].is_empty
+    assert found.fleet.slices["s-1"].reason.why == f"{lost[0].reason.why}; the rest of it is terminated"
 
 
 def test_a_host_that_dies_before_it_joins_is_replaced_at_once_the_first_time_and_not_the_second() -> None:

@@ -56,6 +56,8 @@ class FakeHead:
         self.world = world
         self.nodes: dict[str, FakeNode] = {}
         self.waiting: list[str] = []
+        self.placement_groups: list[tuple[str, int, int]] = []
+        """Placement groups that wait and that nobody places: (strategy, bundles, CPUs of a bundle)."""
         self.finished: list[str] = []
         self.killed: list[str] = []
         """Tasks that ran on a node that was drained or ended under them."""
@@ -158,6 +160,9 @@ class FakeHead:
         if self._pulled[1]:
             one = state.pending_resource_requests.add(count=self._pulled[1])
             one.request.resources_bundle["CPU"] = 1
+        for number, (strategy, bundles, cpus) in enumerate(self.placement_groups):
+            gang = state.pending_gang_resource_requests.add(details=f"{number:036x}:{strategy}|PENDING")
+            gang.requests.extend([wire.ResourceRequest(resources_bundle={"CPU": cpus})] * bundles)
         return state
 
     def _infos(self) -> list[wire.GcsNodeInfo]:

@@ -48,6 +48,23 @@ def test_all_machines_of_a_burst_are_requested_in_one_pass() -> None:
     run_story(story)
 
 
+@pytest.mark.parametrize(("group", "bought"), [(("PACK", 3, 2), 3), (("SPREAD", 5, 1), 3)])
+def test_a_placement_group_whose_preference_no_group_can_meet_is_bought_for_without_a_word_about_waiting(
+    group: tuple[str, int, int], bought: int
+) -> None:
+    """Three bundles of two CPUs prefer one node, and no node has six. Five prefer five nodes, and the limit is four."""
+
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        world.head.placement_groups = [group]
+        await alive.until(lambda: world.bought, 0.2)
+        assert len(world.bought) == bought
+        await alive.tick(0.2)
+        told = [record.kind for record in world.journal().read() if record.subject.startswith("pg:")]
+        assert "waiting" not in told
+
+    run_story(story)
+
+
 def test_work_that_comes_while_a_node_is_being_ended_is_not_planned_onto_it() -> None:
     async def story(world: RayWorld, alive: Survivor) -> None:
         head = world.head

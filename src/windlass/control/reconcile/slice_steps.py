@@ -195,7 +195,9 @@ def _of_lost(one: Situation) -> Step:
     if one.sight.whole(one.group) and not one.sight.dead_host:
         return State.READY, Reason(Code.BUSY, "it came back with its work")
     if one.sight.instance is not None:
-        return State.TERMINATING, Reason(one.record.reason.code, "the rest of it is terminated")
+        return State.TERMINATING, Reason(
+            one.record.reason.code, f"{one.record.reason.why}; the rest of it is terminated"
+        )
     return None
 
 

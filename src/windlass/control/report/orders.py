@@ -9,7 +9,7 @@ from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import apply_orders, order_in, orders_after
 from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.journal_tables import IS, ORDER
-from windlass.control.state.fleet import EVERY_GROUP
+from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
 from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.reasons import Code, plural
 from windlass.journal import Journal, Record
@@ -81,6 +81,19 @@ def pending_text(what: str, subjects: Sequence[str], led: bool) -> str:
     return f"{text} at the next pass" if led else f"no controller runs: {text} as soon as one does"
 
 
+def undrain_refused(record: SliceRecord) -> str | None:
+    """Describes why an order to drain a slice cannot be withdrawn; None if it can, or if there is no such order."""
+    if record.state in ENDING:
+        return f"it is too late: {record.id} is {record.state}"
+    if record.final:
+        return (
+            f"the drain of {record.id} cannot be withdrawn: in its workload it is final, and ends it when it is empty"
+        )
+    if record.leaving is not None and record.leaving.code != Code.MANUAL:
+        return f"{record.id} is being released for another reason than an order: {record.leaving.why}"
+    return None
+
+
 def outcome_text(controller_state: ControllerState, what: str, subject: str) -> str:
     """Describes the outcome of a processed order from the current state of its subject."""
     settings, frozen = controller_state.settings.get(SETTINGS), controller_state.fleet.frozen
@@ -106,7 +119,8 @@ def _of_slice(controller_state: ControllerState, what: str, subject: str) -> str
     gone = record is None or record.state in ENDING
     state = "gone" if record is None else str(record.state)
     if what == "undrain":
-        return f"it was too late: {subject} is {state}" if gone else f"{subject} stays; it is {state}"
+        refused = None if record is None or gone else undrain_refused(record)
+        return f"it was too late: {subject} is {state}" if gone else refused or f"{subject} stays; it is {state}"
     if record is None or record.state in ENDING:
         return f"{subject} was empty, and is {state}"
     if record.leaving is None or record.leaving.code != Code.MANUAL:

@@ -10,7 +10,13 @@ from windlass.control.reconcile.operator_orders import order_in
 from windlass.control.record.journal_tables import ORDER
 from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
-from windlass.control.report.orders import applied_upto, frozen_with_orders, order_dict, order_record
+from windlass.control.report.orders import (
+    applied_upto,
+    frozen_with_orders,
+    order_dict,
+    order_record,
+    undrain_refused,
+)
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP
 from windlass.core.model.lifecycle import ENDING
@@ -70,6 +76,8 @@ def _check_subject(what: str, subject: str, known: Current, frozen: Mapping[str,
         raise _unknown(subject, "slice", fleet.slices)
     if record.state in ENDING:
         raise Problem("already-ending", f"{subject} is {record.state}: {record.reason.why}. Nothing is left to do.")
+    if what == "undrain" and (refused := undrain_refused(record)) is not None:
+        raise Problem("already-ending", f"{subject} cannot be kept: {refused}.")
 
 
 def _check_frozen(subject: str, frozen: Mapping[str, str], settings: Settings) -> None:

@@ -143,7 +143,7 @@ function DemandAnswer({ one }) {
         h("span", { key: launch.at, class: "cap" }, timeOfDay(launch.at))]))),
     one.reasons.length > 1 && h("div", { class: "b" }, h("h3", null, "Why it waited, in the order of time"),
       h("ol", { class: "steps" }, one.reasons.slice(-8).map((reason) => h("li", { key: reason.at },
-        h("i", { class: "dot", style: { background: "var(--line)" } }), h("time", null, timeOfDay(reason.at)), h("span", null, h(Code, { code: reason.code }), " ", reason.why ?? "found a place"))))));
+        h("i", { class: "dot", style: { background: "var(--line)" } }), h("time", null, timeOfDay(reason.at)), h("span", null, h(Code, { code: reason.code }), " ", reason.why ?? "waits no more"))))));
 }
 
 /** A job of the queue: how far it is, and how its failed tasks ended. @param {{job: any, alone: boolean}} props */

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from windlass.core.model.conditions import Condition
 from windlass.core.model.constraints import Apart
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group
 
 from . import wire_pb2 as wire
 from .shapes import Selector, is_in_group, needs_of, per_node, selectors_of, shape_id
@@ -70,6 +70,21 @@ class PlacementGroup:
         where = tuple(Condition(label, "absent") for label in self.shunned)
         bundles = tuple(_bundle(needs, own, selectors, count) for needs, own, selectors, count in self.bundles)
         return Demand(self.id, bundles, gang=gang, where=where, since=since)
+
+    def can_be_preferred(self, groups: Iterable[Group]) -> bool:
+        """Return whether nodes of these groups, as large and as many as there may ever be, allow the preferred
+        placement. If not, it is not requested: a plan would report that the placement group waits, which is wrong."""
+        count = sum(many for *_, many in self.bundles)
+        if self.preferred is Gang.SPREAD:
+            return count <= sum(group.max * group.hosts for group in groups)
+        whole: dict[str, int] = {}
+        for needs, _, _, many in self.bundles:
+            for name, amount in needs:
+                whole[name] = whole.get(name, 0) + many * amount
+        return any(
+            all(has.get(name, 0) >= amount for name, amount in whole.items())
+            for has in (dict(group.resources) for group in groups)
+        )
 
 
 def shapes_of(state: wire.ClusterResourceState) -> dict[str, PendingShape]:

@@ -90,7 +90,9 @@ class RayNode:
         """What keeps the node busy, as a sentence; empty: nothing."""
         if self.actors and self.status == wire.NODE_IDLE:
             return f"{plural(self.actors, 'actor')} starting on it"
-        return "; ".join(self.activity) if self.status == wire.NODE_RUNNING else ""
+        if self.status != wire.NODE_RUNNING or not self.activity:
+            return ""
+        return "; ".join(one.rstrip(".") for one in self.activity) + "."
 
     def started(self, now: float, pulled: float) -> dict[str, int]:
         """Return how much its usage has grown since the last pull of the GCS: the tasks behind it may still be counted

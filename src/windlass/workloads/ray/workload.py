@@ -303,11 +303,17 @@ class RayWorkload:
         self._own_directories = any(info.temp_dir for info in infos)
         at_head = None if load is None else load_of(load)
         self._waiting = fold_waiting(self._waiting, shapes_of(state), at_head, self._nodes, now)
-        self._waited = fold_groups(self._waited, groups_of(state), now)
+        groups = groups_of(state)
+        self._waited = fold_groups(self._waited, groups, now)
         gangs = {one.details for one in state.pending_gang_resource_requests}
         self._since = {name: self._since.get(name, now) for name in gangs}
         since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
         self._loose &= since.keys()
+        self._loose |= {
+            name
+            for name, one in groups.items()
+            if one.preferred is not None and not one.can_be_preferred(self._groups.values())
+        }
         # A single observation cannot try the preferred placement first.
         loose = since.keys() if self._look_only else self._loose
         nodes = with_placed_bundles(self._nodes, self._waited, now)

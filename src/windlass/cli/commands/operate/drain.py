@@ -18,11 +18,12 @@ from windlass.cli.connection.send_order import (
 )
 from windlass.config import Config
 from windlass.control.reconcile.operator_orders import What
+from windlass.control.record.controller_state import SETTINGS
 from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
+from windlass.control.report.orders import undrain_refused
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import ENDING
-from windlass.core.model.reasons import Code
 
 
 def _remotely(remote: Remote, slice_id: str, undo: bool, as_json: bool) -> None:
@@ -30,11 +31,14 @@ def _remotely(remote: Remote, slice_id: str, undo: bool, as_json: bool) -> None:
     print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo))
 
 
-@click.command("drain", epilog="Exit status: 0 the machine is drained, or will be; 1 there is no such machine.")
+_EXIT = "Exit status: 0 the machine is drained, or will be; 1 there is no such machine, or --undo is refused."
+
+
+@click.command("drain", epilog=_EXIT)
 @reachable(_remotely)
 @configured
 @click.argument("slice_id", metavar="MACHINE")
-@click.option("--undo", is_flag=True, help="Withdraw the order, if the machine is not being ended yet.")
+@click.option("--undo", is_flag=True, help="Withdraw the order, if the machine is not being ended yet. Ray refuses: its drains are final.")
 @click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
     """Place no new work on MACHINE, wait for its running work, and release it.
@@ -56,15 +60,20 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
             if life is not None:
                 stop(f"{slice_id} is {life.last.state} already; windlass why {slice_id} shows the reason")
             stop(unknown_name(slice_id, "machine", controller_state.fleet.slices))
+        if undo and (refused := undrain_refused(record)) is not None:
+            stop(refused)
         said = _undone_already(record) if undo else _drained_already(record)
         what: What = "undrain" if undo else "drain"
         outcome = ordered(journal, what, [slice_id]) if said is None else nothing_to_do(what, slice_id, said)
-    print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo))
+        settings = controller_state.settings.get(SETTINGS)
+        final = record.final or (settings is not None and settings.final_cordons)
+    print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo, final=final))
 
 
-def _steps(outcome: OrderOutcome, slice_id: str, undo: bool) -> list[str]:
+def _steps(outcome: OrderOutcome, slice_id: str, undo: bool, *, final: bool = False) -> list[str]:
+    """``final``: the workload cannot undo a drain."""
     found = [f"windlass why {slice_id}"]
-    if not undo and outcome.heard is not None:
+    if not undo and outcome.heard is not None and not final:
         found.append(f"windlass drain --undo {slice_id}")
     return [*found, f"windlass events --follow --subject {slice_id}"]
 
@@ -78,14 +87,4 @@ def _drained_already(record: SliceRecord) -> str | None:
 
 
 def _undone_already(record: SliceRecord) -> str | None:
-    if record.state in ENDING:
-        return f"it is too late: {record.id} is {record.state}"
-    if record.final:
-        return (
-            f"the drain of {record.id} cannot be withdrawn: in its workload it is final, and ends it when it is empty"
-        )
-    if record.leaving is None:
-        return f"there is no order to drain {record.id}; it is {record.state}"
-    if record.leaving.code != Code.MANUAL:
-        return f"{record.id} is being released for another reason than an order: {record.leaving.why}"
-    return None
+    return f"there is no order to drain {record.id}; it is {record.state}" if record.leaving is None else None

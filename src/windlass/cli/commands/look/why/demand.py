@@ -86,7 +86,7 @@ def _for_others(one: Mapping[str, Any]) -> str:
 def _history(reasons: list[Mapping[str, Any]], now: float) -> RenderableType:
     table = grid("-", "-", "fold")
     for one in reasons[-MOST_REASONS:]:
-        table.add_row(clock(one["at"], now), code(one["code"]), one["why"] or "found a place")
+        table.add_row(clock(one["at"], now), code(one["code"]), one["why"] or "waits no more")
     return table
 
 
