@@ -54,6 +54,17 @@ def test_a_journal_from_the_future_is_a_clock_problem(tmp_path):
     assert ("problem", "clock") in checked(cluster.run("doctor", "--json"))
 
 
+def test_a_file_that_a_setting_names_and_that_is_missing_is_a_problem(tmp_path):
+    (tmp_path / "windlass.yaml").write_text(
+        LOCAL.replace("{type: queue}", f'{{type: ray, address: "127.0.0.1:1", token_file: {tmp_path}/absent}}'),
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(windlass, ["doctor", "--json", "-c", str(tmp_path / "windlass.yaml")])
+    [found] = [one for one in json.loads(done.stdout)["checks"] if "token_file" in one["text"]]
+    assert (done.exit_code, found["verdict"]) == (1, "problem")
+    assert found["text"] == f"workload.token_file: {tmp_path}/absent cannot be read: No such file or directory"
+
+
 def test_a_damaged_journal_is_reported_and_the_rest_is_checked_all_the_same(tmp_path):
     cluster = Cluster(tmp_path)
     (tmp_path / "journal.db").write_bytes(b"no journal at all, but a file of some length" * 100)

@@ -172,6 +172,24 @@ def test_the_timeout_of_a_type_goes_before_that_of_the_cluster():
     assert config.settings.groups[0].group.scale_down == ScaleDown(idle_timeout=30)
 
 
+def test_the_machines_of_an_on_premise_file_are_reached_with_ssh():
+    provider = {"type": "local", "head_ip": "10.0.0.7", "worker_ips": ["10.0.0.8", "10.0.0.9"]}
+    done, config = from_data(ray() | {"provider": provider, "auth": {"ssh_user": "ada", "ssh_private_key": "~/.ssh/k"}})
+    assert config.providers["local"].type == "ssh"
+    settings = config.providers["local"].settings
+    assert settings["hosts"] == ["10.0.0.8", "10.0.0.9"]
+    assert (settings["user"], settings["connect"]) == ("ada", "direct")
+    assert settings["key_file"].endswith("/.ssh/k")
+    assert not any("worker_ips" in note or note.startswith("auth") for note in done.notes)
+
+
+def test_a_cloud_that_has_a_provider_here_is_not_said_to_have_none():
+    done, config = from_data(ray() | {"provider": {"type": "aws", "region": "eu-central-1"}})
+    assert config.providers["aws"].type == "simulated"
+    assert not any("there is no provider aws" in note for note in done.notes)
+    assert any("type: aws" in note for note in done.notes)
+
+
 def test_processes_on_this_machine_stay_local():
     assert from_data(ray() | {"provider": {"type": "fake_multinode"}})[1].providers["fake_multinode"].type == "local"
 

@@ -113,7 +113,13 @@ def stand_in(draft: ImportDraft, at: Path, name: str) -> None:
     """Set the provider of the old file. One that this version does not have becomes a simulated one, with a note."""
     here = {"local": "local", "fake_multinode": "local"}
     draft.providers[name] = {"type": here.get(name, "simulated")}
-    if name not in here:
+    if name == "aws":
+        text = (
+            "a simulated provider replaces it, so that plans can be tried without an account; to buy machines, write "
+            "type: aws with region, and settings: {instance_type: ...} in each group"
+        )
+        draft.note(at, text, "providers")
+    elif name not in here:
         text = f"there is no provider {name} in this version: a simulated one replaces it, so that plans can be tried"
         draft.note(at, text, "providers")
 

@@ -24,6 +24,7 @@ CONCURRENT: Final = 10
 """The number of nodes that Ray's own autoscaler launches at once, over all types."""
 GCS_PORT: Final = 6379
 _PORT: Final = re.compile(r"--port[= ](\d+)")
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 LEGACY_TYPE: Final = "ray.worker.default"
 CARRIED: Final = {
@@ -40,7 +41,7 @@ def import_ray(reader: ImportReader, data: object) -> ImportDraft:
     file = reader.mapping((), data)
     draft = ImportDraft("Ray", "a Ray cluster file")
     for key, value in file.items():
-        if key not in CARRIED and value not in (None, "", [], {}):
+        if key not in CARRIED and value not in (None, "", [], {}) and not (key == "auth" and _login(file)):
             draft.note((key,), OWN.get(key, WHY))
     most = reader.integer(("max_workers",), file.get("max_workers"), MAX_WORKERS, high=MOST_SLICES)
     draft.cluster["max_nodes"] = most
@@ -57,8 +58,13 @@ def import_ray(reader: ImportReader, data: object) -> ImportDraft:
     provider = reader.part(("provider",), file.get("provider"))
     seller = provider.get("type")
     seller = seller if isinstance(seller, str) and is_name(seller) else "ray"
-    stand_in(draft, ("provider", "type"), seller)
-    rest = {key: value for key, value in provider.items() if key != "type" and value is not None}
+    machines = _machines(provider)
+    if machines:
+        draft.providers[seller] = {"type": "ssh", "hosts": machines, **_login(file), "connect": "direct"}
+    else:
+        stand_in(draft, ("provider", "type"), seller)
+    carried = {"type", "head_ip", "worker_ips"} if machines else {"type"}
+    rest = {key: value for key, value in provider.items() if key not in carried and value is not None}
     if rest:
         text = ", ".join(f"{key} {shown(value)}" for key, value in rest.items())
         draft.note(("provider",), f"not carried over: {text}", "providers")
@@ -72,6 +78,22 @@ def import_ray(reader: ImportReader, data: object) -> ImportDraft:
             group["upscaling_speed"] = _speed(reader, speed)
     draft.workload = {"type": "ray", "address": _head(draft, file, provider)}
     return draft
+
+
+def _machines(provider: Mapping[str, Any]) -> list[str]:
+    """Return the machines of an on-premise file; none: it is another file, or its list is wrong."""
+    found = provider.get("worker_ips")
+    known = isinstance(found, list) and all(isinstance(one, str) and _ADDRESS.fullmatch(one) for one in found)
+    return list(dict.fromkeys(found)) if known and isinstance(found, list) else []
+
+
+def _login(file: Mapping[str, Any]) -> dict[str, str]:
+    """Return how the machines of an on-premise file are reached with SSH; nothing for other files."""
+    provider, auth = file.get("provider"), file.get("auth")
+    if not isinstance(provider, Mapping) or not _machines(provider) or not isinstance(auth, Mapping):
+        return {}
+    names = {"user": auth.get("ssh_user"), "key_file": auth.get("ssh_private_key")}
+    return {key: value for key, value in names.items() if isinstance(value, str) and is_name(value)}
 
 
 def _speed(reader: ImportReader, speed: object) -> float:

@@ -15,13 +15,14 @@ from windlass.workloads.registry import WorkloadContext, WorkloadType
 
 
 def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
-    from .credentials import read_token
+    from .credentials import TOKEN_PATH, read_token
     from .workload import RayWorkload
 
     try:
         token, token_file = read_token(settings["token_file"], os.environ)
     except OSError as error:
-        raise BadSettings([f"workload.token_file: cannot be read: {error.strerror}"]) from None
+        path = str(settings["token_file"] or os.environ.get(TOKEN_PATH))
+        raise BadSettings([f"workload.token_file: {path[:200]} cannot be read: {error.strerror}"]) from None
     return RayWorkload(
         settings["address"],
         token=token,

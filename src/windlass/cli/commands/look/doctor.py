@@ -23,7 +23,7 @@ from windlass.cli.connection.open_journal import config_file, is_missing, why_cl
 from windlass.cli.ui.checklist import Check, note, ok, problem
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import grid, next_steps, printed, span
-from windlass.config import Config
+from windlass.config import Config, ConfigError
 from windlass.config.build import build_components, incompatibilities
 from windlass.config.warnings import config_warnings
 from windlass.control.record.controller_state import SETTINGS, ControllerState
@@ -162,7 +162,11 @@ def _checks(config: Config) -> Iterator[Check]:
     except JournalError as error:
         yield problem("journal", *_closed(config, error))
     if not wrong:
-        yield from _sources(config, before, led)
+        try:
+            yield from _sources(config, before, led)
+        except ConfigError as error:
+            for mistake in error.mistakes:
+                yield problem("configuration", mistake, f"correct it in {config_file()}")
     if before is not None:
         yield from _slices(before)
     for text in config_warnings(config):

@@ -38,7 +38,7 @@ _EXIT = "Exit status: 0 the machine is drained, or will be; 1 there is no such m
 @reachable(_remotely)
 @configured
 @click.argument("slice_id", metavar="MACHINE")
-@click.option("--undo", is_flag=True, help="Withdraw the order, if the machine is not being ended yet. Ray refuses: its drains are final.")
+@click.option("--undo", is_flag=True, help="Withdraw the order, if the machine is not being ended yet. Not with Ray.")
 @click.option("--json", "as_json", is_flag=True, help=f"The result as JSON, for programs: {SCHEMA}.")
 def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
     """Place no new work on MACHINE, wait for its running work, and release it.
