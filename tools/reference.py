@@ -202,10 +202,11 @@ def _types(section: str, types: Types) -> str:
 def _lifecycle() -> Iterator[str]:
     yield "# The life of a slice"
     yield ""
-    yield "The state of a slice says whether it takes demand, is in flight, and costs money. The controller moves"
-    yield "slices along the transitions below, and applies the time limits; the limits are settings under `policy`."
+    yield "The state of a slice decides whether it takes demand, is in flight, and costs money. The controller changes"
+    yield "states along the transitions below. A state may have a time limit, which is a setting under `policy`; after"
+    yield "it, the slice goes to the state in the column *then*."
     yield ""
-    yield "`ready` never goes to `terminating`: a slice that may hold work is cordoned and drained first."
+    yield "A slice never goes from `ready` to `terminating`: if work may run on it, it is cordoned and drained first."
     yield ""
     yield from _table(
         ("state", "meaning", "takes demand", "in flight", "costs money", "limit", "then"),
@@ -240,8 +241,8 @@ def _reasons() -> Iterator[str]:
     }
     yield "# Reason codes"
     yield ""
-    yield "A code never changes its meaning. Each comes with a sentence that contains the numbers. A slice that is"
-    yield "called back (`uncordon`, `unmark`) has one of the codes of a start or a stay."
+    yield "Every decision has a code and a sentence with the numbers. A code never changes its meaning. A slice that is"
+    yield "called back (`uncordon`, `unmark`) has a code of *why a slice starts* or *why a slice stays*."
     yield ""
     yield "## By question"
     yield ""
@@ -253,7 +254,7 @@ def _reasons() -> Iterator[str]:
         ),
     )
     yield ""
-    yield "A demand waits with the nearest reason of any group, the first in this order:"
+    yield "A demand has a reason for each group. Its overall reason is the one that is easiest to remove, the first of:"
     yield from wrap(", ".join(f"`{code}`" for code in reasons.NEAREST) + ".", 120)
     yield "(`TOO_SMALL` is then reported as `NO_SHAPE_FITS`.)"
     yield ""

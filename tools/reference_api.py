@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,20 +11,38 @@ from windlass.server.api.openapi import document
 from windlass.server.problems import TITLES
 
 STREAM = """\
-`GET /api/v1/stream` sends server-sent events. `hello` comes first. A `pass` has all of one or more whole passes; its id
-is the number of the last journal record in them, and a reader that comes back with `Last-Event-ID` (or `after`) goes on
-there.
-`status.set` has what changed: `headline`, `summary`, `hourly_cost`, `bill`, `leader`, `troubles`, `frozen`, and rows of
-`groups`, `slices` and `demands` whole and by name; `status.gone` has the names of rows that are gone. `resync` asks a
-reader to load the status again: it was away for too long, or too slow. There are at most five messages a second."""
+`GET /api/v1/stream` sends server-sent events, at most five messages per second:
+
+- `hello` is the first message.
+- `pass` contains the changes of one or more whole passes. Its id is the number of their last journal record. A reader
+  that reconnects with `Last-Event-ID` (or `after`) continues there. `status.set` contains the changed parts:
+  `headline`, `summary`, `hourly_cost`, `bill`, `leader`, `troubles`, `frozen`, and whole rows of `groups`, `slices` and
+  `demands` by name. `status.gone` contains the names of removed rows.
+- `resync` tells a reader to load the status again, because it was disconnected for too long, or reads too slowly."""
 
 
 def api_page() -> Iterator[str]:
     made = document()
+    common = _common_errors(made)
     yield "# HTTP API"
     yield ""
     yield "All paths begin with `/api/v1`. The OpenAPI 3.1 document is at `/api/v1/openapi.json`. Send a token as"
-    yield "`Authorization: Bearer TOKEN`, or log in. Times are seconds since 1970, money is dollars."
+    yield "`Authorization: Bearer TOKEN`, or log in. Times are seconds since 1970, money is in dollars. See also"
+    yield "[the stream](#the-stream) and [errors](#errors)."
+    yield ""
+    yield "| request | what it does |"
+    yield "|---|---|"
+    for path, methods in made["paths"].items():
+        for method, one in methods.items():
+            yield f"| [`{method.upper()} {path}`](#{_anchor(f'{method} {path}')}) | {one['summary']} |"
+    yield ""
+    yield "Most requests can get one of these errors. The tables below list only other answers; the OpenAPI document"
+    yield "lists all of them."
+    yield ""
+    yield "| status | error |"
+    yield "|---|---|"
+    for status, description in sorted(common):
+        yield f"| {status} | {description.replace('|', '/')} |"
     for path, methods in made["paths"].items():
         for method, one in methods.items():
             yield ""
@@ -41,6 +61,8 @@ def api_page() -> Iterator[str]:
             yield "| status | answer |"
             yield "|---|---|"
             for status, answer in sorted(one["responses"].items()):
+                if (status, answer["description"]) in common:
+                    continue
                 yield f"| {status} | {answer['description'].replace('|', '/')}{_schema(answer)} |"
     yield ""
     yield "## The stream"
@@ -49,13 +71,30 @@ def api_page() -> Iterator[str]:
     yield ""
     yield "## Errors"
     yield ""
-    yield "Errors are `application/problem+json` (RFC 9457): `type` is `urn:windlass:problem:NAME`, and `detail` says"
-    yield "what to do."
+    yield "Errors are `application/problem+json` (RFC 9457): `type` is `urn:windlass:problem:NAME`, and `detail`"
+    yield "describes the problem and the remedy."
     yield ""
     yield "| status | name | title |"
     yield "|---|---|---|"
     for name, (status, title) in sorted(TITLES.items(), key=lambda item: (item[1][0], item[0])):
         yield f"| {status} | `{name}` | {title} |"
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _common_errors(made: dict[str, Any]) -> set[tuple[str, str]]:
+    """Return the errors that more than half of all requests can get, as (status, description)."""
+    requests = [one for methods in made["paths"].values() for one in methods.values()]
+    counts = Counter(
+        (status, answer["description"])
+        for one in requests
+        for status, answer in one["responses"].items()
+        if int(status) >= 400
+    )
+    return {error for error, count in counts.items() if 2 * count > len(requests)}
 
 
 def _schema(answer: dict[str, Any]) -> str:

@@ -113,7 +113,7 @@ def _refusal(family: Family, groups: list[GroupStatus]) -> Reason | None:
 
 
 def next_dict(reason: Reason | None) -> dict[str, Any]:
-    return {"code": None, "why": "one more can be had now"} if reason is None else _reason_dict(reason)
+    return {"code": None, "why": "one more can be launched now"} if reason is None else _reason_dict(reason)
 
 
 @dataclass(frozen=True)

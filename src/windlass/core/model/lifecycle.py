@@ -65,10 +65,13 @@ class Transition:
 TABLE: Final = MappingProxyType(
     {
         State.QUEUED: StateFacts(
-            "decided; waits for its turn (rate, concurrency)", takes_demand="yes", in_flight=True, ray="QUEUED"
+            "decided, but not requested yet because of launch rate or concurrency",
+            takes_demand="yes",
+            in_flight=True,
+            ray="QUEUED",
         ),
         State.REQUESTING: StateFacts(
-            "the provider was asked; nothing seen yet",
+            "requested from the provider; not in its list yet",
             takes_demand="yes",
             in_flight=True,
             costs=True,
@@ -78,7 +81,7 @@ TABLE: Final = MappingProxyType(
             ray="REQUESTED",
         ),
         State.BOOTING: StateFacts(
-            "the provider shows it",
+            "the provider lists it; the machine is not up yet",
             takes_demand="yes",
             in_flight=True,
             costs=True,
@@ -88,7 +91,7 @@ TABLE: Final = MappingProxyType(
             ray="ALLOCATED",
         ),
         State.INITIALIZING: StateFacts(
-            "up; the workload's agent is being set up or has not joined",
+            "the machine is up; not all of its hosts have joined the workload",
             takes_demand="yes",
             in_flight=True,
             costs=True,
@@ -98,13 +101,13 @@ TABLE: Final = MappingProxyType(
             ray="RAY_INSTALLING",
         ),
         State.READY: StateFacts(
-            "all hosts joined the workload and their accelerators are there",
+            "all hosts have joined the workload, with their accelerators",
             takes_demand="yes",
             costs=True,
             ray="RAY_RUNNING",
         ),
         State.CORDONED: StateFacts(
-            "takes no new work; waiting for the acknowledgement",
+            "takes no new work; waits until the workload acknowledges this",
             takes_demand="by uncordon",
             costs=True,
             limit=60,
@@ -113,7 +116,7 @@ TABLE: Final = MappingProxyType(
             ray="RAY_STOP_REQUESTED",
         ),
         State.DRAINING: StateFacts(
-            "acknowledged that nothing new comes; waits for running work",
+            "the workload has acknowledged the cordon; waits for running work",
             takes_demand="by uncordon",
             costs=True,
             limit=3600,
@@ -122,62 +125,77 @@ TABLE: Final = MappingProxyType(
             ray="RAY_STOPPING",
         ),
         State.TERMINATING: StateFacts(
-            "the provider was asked to end it",
+            "the provider was called to end it",
             costs=True,
             limit=300,
             limit_setting="terminate_timeout",
             after_limit=State.TERMINATE_FAILED,
         ),
-        State.TERMINATED: StateFacts("confirmed gone by the provider's list"),
-        State.LAUNCH_FAILED: StateFacts("the provider said no (stock-out, quota, other)", ray="ALLOCATION_FAILED"),
+        State.TERMINATED: StateFacts("the provider confirmed that it is gone"),
+        State.LAUNCH_FAILED: StateFacts(
+            "the provider refused the launch (stock-out, quota, other)", ray="ALLOCATION_FAILED"
+        ),
         State.LAUNCH_TIMEOUT: StateFacts(
-            "never came up", costs=True, limit=0, after_limit=State.TERMINATING, ray="ALLOCATION_TIMEOUT"
+            "the machine did not boot in time",
+            costs=True,
+            limit=0,
+            after_limit=State.TERMINATING,
+            ray="ALLOCATION_TIMEOUT",
         ),
         State.INIT_FAILED: StateFacts(
-            "its hosts never joined", costs=True, limit=0, after_limit=State.TERMINATING, ray="RAY_INSTALL_FAILED"
+            "its hosts did not join in time",
+            costs=True,
+            limit=0,
+            after_limit=State.TERMINATING,
+            ray="RAY_INSTALL_FAILED",
         ),
         State.LOST: StateFacts(
-            "gone or dead without our asking (preempted, crashed)", costs=True, limit=0, after_limit=State.TERMINATING
+            "it ended or died, and Windlass had not ended it (preempted, crashed)",
+            costs=True,
+            limit=0,
+            after_limit=State.TERMINATING,
         ),
         State.TERMINATE_FAILED: StateFacts(
-            "ending it failed", costs=True, limit=60, after_limit=State.TERMINATING, ray="TERMINATION_FAILED"
+            "it could not be ended", costs=True, limit=60, after_limit=State.TERMINATING, ray="TERMINATION_FAILED"
         ),
     }
 )
 
 TRANSITIONS: Final = (
-    Transition(State.QUEUED, State.REQUESTING, "the provider is asked for it"),
-    Transition(State.QUEUED, State.TERMINATED, "cancelled before anything was asked"),
-    Transition(State.REQUESTING, State.BOOTING, "the provider's list shows it"),
-    Transition(State.REQUESTING, State.QUEUED, "throttled: asked again later, with the same token"),
-    Transition(State.REQUESTING, State.LAUNCH_FAILED, "the provider refused, or showed nothing three times"),
-    Transition(State.REQUESTING, State.TERMINATING, "cancelled after the provider was asked"),
+    Transition(State.QUEUED, State.REQUESTING, "requested from the provider"),
+    Transition(State.QUEUED, State.TERMINATED, "cancelled before it was requested"),
+    Transition(State.REQUESTING, State.BOOTING, "the provider lists it"),
+    Transition(State.REQUESTING, State.QUEUED, "throttled: requested again later, with the same token"),
+    Transition(State.REQUESTING, State.LAUNCH_FAILED, "the provider refused, or did not list it after three requests"),
+    Transition(State.REQUESTING, State.TERMINATING, "cancelled after it was requested"),
     Transition(State.BOOTING, State.INITIALIZING, "the machine is up"),
     Transition(State.BOOTING, State.READY, "all hosts joined before the machine was seen up"),
-    Transition(State.BOOTING, State.LAUNCH_TIMEOUT, "not up within the limit"),
-    Transition(State.BOOTING, State.LOST, "vanished from the provider's list"),
+    Transition(State.BOOTING, State.LAUNCH_TIMEOUT, "not up within the time limit"),
+    Transition(State.BOOTING, State.LOST, "missing from the provider's list"),
     Transition(State.BOOTING, State.TERMINATING, "cancelled: nothing needs it"),
-    Transition(State.INITIALIZING, State.READY, "every host has joined with what its group promises"),
-    Transition(State.INITIALIZING, State.INIT_FAILED, "not joined within the limit"),
-    Transition(State.INITIALIZING, State.LOST, "vanished from the provider's list"),
+    Transition(State.INITIALIZING, State.READY, "every host has joined with the resources of its group"),
+    Transition(State.INITIALIZING, State.INIT_FAILED, "not all hosts joined within the time limit"),
+    Transition(State.INITIALIZING, State.LOST, "missing from the provider's list"),
     Transition(State.INITIALIZING, State.TERMINATING, "cancelled: nothing needs it"),
-    Transition(State.READY, State.CORDONED, "chosen for release: no new work from here on"),
-    Transition(State.READY, State.LOST, "a host is gone or dead without our asking"),
+    Transition(State.READY, State.CORDONED, "chosen for release: it takes no new work"),
+    Transition(State.READY, State.LOST, "a host ended or died, and Windlass had not ended it"),
     Transition(State.CORDONED, State.DRAINING, "the workload acknowledged the current cordon"),
-    Transition(State.CORDONED, State.READY, "wanted again, or not acknowledged within the limit"),
-    Transition(State.CORDONED, State.LOST, "a host is gone or dead without our asking"),
-    Transition(State.DRAINING, State.TERMINATING, "acknowledged empty under the current cordon"),
-    Transition(State.DRAINING, State.READY, "wanted again, or not empty within the drain limit"),
-    Transition(State.DRAINING, State.LOST, "a host is gone or dead without our asking"),
+    Transition(State.CORDONED, State.READY, "needed again, or not acknowledged within the time limit"),
+    Transition(State.CORDONED, State.LOST, "a host ended or died, and Windlass had not ended it"),
+    Transition(
+        State.DRAINING, State.TERMINATING, "the workload acknowledged, for the current cordon, that it is empty"
+    ),
+    Transition(State.DRAINING, State.READY, "needed again, or not empty within the time limit"),
+    Transition(State.DRAINING, State.LOST, "a host ended or died, and Windlass had not ended it"),
     Transition(State.LAUNCH_TIMEOUT, State.TERMINATING, "at once: a machine that still starts is ended"),
     Transition(State.INIT_FAILED, State.TERMINATING, "at once"),
-    Transition(State.LOST, State.TERMINATING, "its remains are ended until confirmed gone"),
-    Transition(State.LOST, State.TERMINATED, "confirmed gone by the provider's list"),
-    Transition(State.LOST, State.READY, "it came back with its work: a network blip"),
-    Transition(State.TERMINATING, State.TERMINATED, "confirmed gone by the provider's list"),
-    Transition(State.TERMINATING, State.TERMINATE_FAILED, "not gone within the limit, or the provider refused"),
-    Transition(State.TERMINATE_FAILED, State.TERMINATING, "retried without a limit, with an alarm"),
-    Transition(State.TERMINATE_FAILED, State.TERMINATED, "confirmed gone by the provider's list"),
+    Transition(State.LOST, State.TERMINATING, "what is left of it is ended"),
+    Transition(State.LOST, State.TERMINATED, "the provider confirmed that it is gone"),
+    Transition(State.LOST, State.READY, "it answers again, with its work: a network failure"),
+    Transition(State.TERMINATING, State.TERMINATED, "the provider confirmed that it is gone"),
+    Transition(State.TERMINATING, State.TERMINATE_FAILED, "not gone within the time limit, or the provider refused"),
+    Transition(State.TERMINATE_FAILED, State.TERMINATING, "retried forever, with an alarm"),
+    Transition(State.TERMINATE_FAILED, State.TERMINATED, "the provider confirmed that it is gone"),
 )
 
 LEGAL: Final = frozenset((edge.source, edge.target) for edge in TRANSITIONS)
