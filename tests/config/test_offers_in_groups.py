@@ -71,6 +71,15 @@ def test_the_provider_gets_the_machine_type_the_market_and_the_price_limit_of_th
     assert dict(found["gpu/p4d.24xlarge/spot"].group.resources)["gpu"] == 8000, "one at least: the machine has eight"
 
 
+@pytest.mark.parametrize(
+    "own", ["settings: {instance_type: m7i.large}", "settings: {market: spot}", "labels: {machine_type: big}"]
+)
+def test_what_an_offer_sets_cannot_be_set_for_all_of_them(own):
+    part, _, rest = own.partition(": {")
+    with pytest.raises(ConfigError, match=rf"groups\.gpu\.{part}\.{rest.partition(':')[0]}: is set by the offers"):
+        config(f"{{offers: {{accelerator: A100, providers: [ec2]}}, max: 2, {own}}}")
+
+
 def test_prices_of_the_provider_and_of_the_group_take_the_place_of_the_catalogues():
     base = BASE.replace("connect: direct", "connect: direct, prices: {p4d.24xlarge: 12.0, p4de.24xlarge: 3}")
     group = "{offers: {accelerator: A100, providers: [ec2], market: any, prices: {p4d.24xlarge/spot: 4.5}}, max: 2}"

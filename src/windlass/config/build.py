@@ -84,7 +84,13 @@ def incompatibilities(config: Config) -> list[str]:
                     f"and providers.{name} is {one.type}"
                 )
             wrong += provider.check(one.settings, name, kind)
-    return wrong or workload.check(config.workload.settings, [one.group for one in config.settings.groups])
+    wrong += dict.fromkeys(
+        f"groups.{sold.group.family or sold.group.name}.settings.{key}: {text}"
+        for sold in config.settings.groups
+        if not sold.from_workload and sold.provider in config.providers
+        for key, text in PROVIDER_TYPES[config.providers[sold.provider].type].check_group(sold.settings).items()
+    )
+    return wrong or workload.check(config.workload.settings, [sold.group for sold in config.settings.groups])
 
 
 def _fit(provider: str, workload: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from .errors import BadPool
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 INSTALL_LIMIT = 900
 """Seconds for pip."""
+_INDEX = re.compile(r"((https?|file)://|/)\S+")
+_EXAMPLES = {"python": HERE, "pip_index": "https://packages.example.org/simple"}
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,18 @@ class Image:
 
     python: str | None = None
     pip: Sequence[str] = ()
-    pip_index: str | None = None
+    pip_index: str | None = field(default=None, repr=False)
     apt: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     includes: Sequence[str | os.PathLike[str]] = ()
     setup: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for name in ("python", "pip_index"):
+            if (given := getattr(self, name)) is not None and not _is_text(given):
+                raise BadPool(f"image: {name} must be text, such as {_EXAMPLES[name]!r}")
+        if self.pip_index and not _INDEX.fullmatch(self.pip_index):
+            raise BadPool(f"image: pip_index must be the URL of a package index, such as {_EXAMPLES['pip_index']}")
         if self.python is not None and "/" not in self.python and self.python != HERE:
             raise BadPool(
                 f"image: python is {self.python!r}, and this program runs on {HERE}: functions that are sent from one "
@@ -47,10 +55,16 @@ class Image:
         for name in ("pip", "apt", "includes", "setup"):
             if isinstance(getattr(self, name), str):
                 raise BadPool(f"image: {name} must be a list, such as {name}=[{getattr(self, name)!r}]")
+            kinds = (str, os.PathLike) if name == "includes" else str
+            given = getattr(self, name)
+            if not isinstance(given, Sequence) or not all(isinstance(one, kinds) for one in given):
+                raise BadPool(f"image: {name} must be a list of texts")
+        if not isinstance(self.env, Mapping):
+            raise BadPool("image: env must be a mapping of variables, such as env={'OMP_NUM_THREADS': '4'}")
         for name, value in self.env.items():
             if not (_is_text(name) and _is_text(value) and name and "=" not in name):
                 raise BadPool(
-                    f"image: env has {name!r}: {value!r}; give names and values as text, without '=' in a name"
+                    f"image: env: {name!r} or its value is wrong; give names and values as text, without '=' in a name"
                 )
         for path in self.includes:
             if not Path(path).exists():

@@ -14,12 +14,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from windlass.offers import MachineOffer, Wanted, in_region, read_catalogue, select
+from windlass.core.model.quantities import BadQuantity, parse_money
+from windlass.core.model.snapshot import Amounts
+from windlass.offers import MachineOffer, in_region, is_model, machine_resources, price_given, read_catalogue
+from windlass.offers.catalogue import NANO
 from windlass.pool.engines.registry import need
 from windlass.pool.errors import BadPool
+from windlass.providers.aws.machine_types import fitting_types, ranked_by
 from windlass.providers.aws.settings_check import all_mistakes
 from windlass.providers.protocol import Provider, ProviderError
-from windlass.providers.ssh.machine_list import BadMachine, read_machines
+from windlass.providers.ssh.machine_list import BadMachine, directory_mistake, read_machines
+from windlass.setting_types import Name, Place, Section, Setting
 
 LEASE = 30.0
 """Seconds without contact to the pool's program after which its nodes end themselves, so that none outlives it."""
@@ -57,19 +62,53 @@ class RemoteMachines(ABC):
         """Return an address in the network of the machines."""
         return _ELSEWHERE
 
-    def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:  # noqa: ARG002
-        """Return the machine type of a node, if it is chosen from a catalogue."""
-        return None
+    def offers(self, model: str, devices: Amounts, slots: int) -> list[MachineOffer]:  # noqa: ARG002
+        """Return the machine types that a node may have, best first; none if they are not from a catalogue.
+
+        ``model``: the accelerator of a node. ``devices``: thousandths of each device.
+        """
+        return []
 
     def highest_price(self, offer: MachineOffer) -> float:
         """Return the most that a node of this type may cost, in dollars per hour."""
         return offer.dollars
+
+    def without_price(self) -> str:
+        """Return a message for people about nodes whose price is not known; empty if there is nothing to say."""
+        return ""
+
+    def price_source(self, offer: MachineOffer) -> str:
+        """Return where the price of an offer is from, for people."""
+        return f"price of {offer.region}, {offer.as_of}"
 
     @abstractmethod
     def provider(self, image: Mapping[str, Any]) -> Provider:
         """Return the provider of one pool's machines, which prepares them with the pool's image. Called on the pool's
         event loop.
         """
+
+
+def _check_settings(kind: str, section: Section, given: Mapping[str, Any]) -> None:
+    """Refuse values that a configuration would refuse; the message names the argument. Empty means left out."""
+    from windlass.config.setting_values import SettingReader
+    from windlass.scenario.reader import SCENARIO_FILE
+
+    reader = SettingReader(SCENARIO_FILE, Path.cwd())
+    found: dict[str, Any] = {}
+    for one in section.settings:
+        if not isinstance(one, Setting) or one.name not in given:
+            continue
+        value = given[one.name]
+        if isinstance(one.kind, Place) and isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if isinstance(one.kind, Name | Place) and not isinstance(value, str):
+            raise BadPool(f"{kind}: {one.name} must be text, is {value!r}")
+        if one.default is None and isinstance(value, Sequence | Mapping) and not value:
+            continue
+        found[one.name] = value
+    reader.settings_of((), found, section)
+    if reader.mistakes:
+        raise BadPool(f"{kind}: {reader.mistakes[0]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +131,22 @@ class SSH(RemoteMachines):
     price: float | str | None = None
 
     def __post_init__(self) -> None:
+        from windlass.providers.ssh.registration import SSH_MACHINES
+
         try:
             read_machines(self.hosts)
         except BadMachine as error:
             raise BadPool(f"SSH: {error}") from None
         if self.connect not in ("tunnel", "direct"):
             raise BadPool(f"SSH: connect must be 'tunnel' or 'direct', is {self.connect!r}")
+        names = ("user", "key_file", "known_hosts", "directory")
+        _check_settings("SSH", SSH_MACHINES.section, {name: getattr(self, name) for name in names})
+        if wrong := directory_mistake(self.directory):
+            raise BadPool(f"SSH: directory: {wrong}")
+        try:
+            parse_money(self.price.removesuffix("/h") if isinstance(self.price, str) else self.price or 0)
+        except BadQuantity as error:
+            raise BadPool(f"SSH: price {error}") from None
         for name in ("key_file", "known_hosts"):
             if (given := getattr(self, name)) and not Path(given).expanduser().is_file():
                 raise BadPool(f"SSH: {name}: there is no file {os.fspath(given)}")
@@ -159,39 +208,81 @@ class AWS(RemoteMachines):
     directory: str = "~/.config/windlass"
 
     def __post_init__(self) -> None:
+        from windlass.providers.aws.registration import AWS_INSTANCES
+
         if self.market not in ("spot", "on-demand", "spot-first"):
             raise BadPool(f"AWS: market must be 'spot', 'on-demand' or 'spot-first', is {self.market!r}")
         for name in ("zones", "subnets"):
             if isinstance(getattr(self, name), str):
                 raise BadPool(f"AWS: {name} must be a list, such as {name}=[{getattr(self, name)!r}]")
-        if wrong := all_mistakes({one.name: getattr(self, one.name) for one in fields(self)}, "AWS: "):
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        _check_settings("AWS", AWS_INSTANCES.section, given)
+        if wrong := all_mistakes(given, "AWS: "):
             raise BadPool(wrong[0])
+        for name in ("instance_type", "directory"):
+            if not isinstance(given[name], str) or not (given[name] or name == "instance_type"):
+                raise BadPool(f"AWS: {name} must be text, is {given[name]!r}")
         need("boto3", "aws")
         need("asyncssh", "aws")
 
     def _catalogue(self) -> list[MachineOffer]:
         return in_region(read_catalogue(["aws"], prices=self.prices), self.region)
 
+    def offers(self, model: str, devices: Amounts, slots: int) -> list[MachineOffer]:
+        if self.instance_type:
+            return self._named(model, devices)
+        found = fitting_types(
+            self._catalogue(), self.market, model=model, devices=devices, cpus=slots, max_price=self.max_price
+        )
+        if not found:
+            what = _words(model, devices) or f"{slots} CPUs"
+            limit = f" for at most ${self.max_price:g}/h" if self.max_price is not None else ""
+            raise BadPool(
+                f"AWS: no machine type of the catalogue has {what}{limit} ({ranked_by(self.market)}); see windlass "
+                "offers --provider aws, or name an instance_type"
+            )
+        return found
+
+    def _named(self, model: str, devices: Amounts) -> list[MachineOffer]:
+        """Return the machine type of the settings; none if neither the catalogue nor ``prices`` has a price of it."""
+        kind, market = self.instance_type, ranked_by(self.market)
+        known = [one for one in self._catalogue() if one.type == kind]
+        if not known:
+            price = price_given(self.prices, kind, market)
+            return [] if price is None else [MachineOffer("aws", kind, market, price, self.region)]
+        has = known[0]
+        enough = all(dict(machine_resources(has)).get(name, 0) >= amount for name, amount in devices)
+        if (model and not is_model(has.accelerator, model)) or (devices and not model and not enough):
+            there = f"{has.count:g} {has.accelerator}" if has.accelerator else "no accelerators"
+            raise BadPool(
+                f"AWS: instance_type {kind} has {there}, and nodes need {_words(model, devices)}; leave instance_type "
+                "out, or name one that has it: windlass offers --provider aws"
+            )
+        return [one for one in known if one.market == market]
+
+    def without_price(self) -> str:
+        kind = self.instance_type
+        return (
+            f"each node is a {kind}, which is not in the catalogue ({ranked_by(self.market)}): its price is not known, "
+            f"and the bill leaves it out; give prices={{'{kind}': ...}}"
+        )
+
     def highest_price(self, offer: MachineOffer) -> float:
         if self.market != "spot-first":
             return offer.dollars
-        return max(one.dollars for one in self._catalogue() if one.type == offer.type)
+        on_demand = price_given(self.prices, offer.type, "on-demand") or 0
+        return max(offer.price, on_demand, *(one.price for one in self._catalogue() if one.type == offer.type)) / NANO
 
-    def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:
-        catalogue = self._catalogue()
-        market: Literal["spot", "on-demand"] = "on-demand" if self.market == "on-demand" else "spot"
-        if self.instance_type:
-            return next((one for one in catalogue if (one.type, one.market) == (self.instance_type, market)), None)
-        found = select(catalogue, Wanted(accelerator, count, market, self.max_price, vcpu=slots))
-        found = [one for one in found if bool(one.accelerator) == bool(accelerator or count)]
-        if not found:
-            what = f"{count:g} {accelerator or 'gpu'}" if accelerator or count else f"{slots} CPUs"
-            limit = f" for at most ${self.max_price:g}/h" if self.max_price is not None else ""
-            raise BadPool(
-                f"AWS: no machine type of the catalogue has {what}{limit} ({market}); see windlass offers --provider "
-                "aws, or name an instance_type"
-            )
-        return found[0]
+    def price_source(self, offer: MachineOffer) -> str:
+        if price_given(self.prices, offer.type, offer.market) is not None:
+            return "your price"
+        source = f"price of {offer.region}, {offer.as_of}"
+        if offer.region == self.region:
+            return source
+        return (
+            f"{source}: no prices of {self.region} are known; read them with windlass offers --refresh --region "
+            f"{self.region}, or give prices={{'{offer.type}': ...}}"
+        )
 
     def provider(self, image: Mapping[str, Any]) -> Provider:
         from windlass.providers.aws.buying import AWSSettings
@@ -218,3 +309,8 @@ class AWS(RemoteMachines):
             metadata_url=self.metadata_url,
         )
         return AWSProvider(settings, lease=LEASE, image=image)
+
+
+def _words(model: str, devices: Amounts) -> str:
+    """Return the accelerators of a node for people, such as ``4 A100``."""
+    return " and ".join(f"{amount / 1000:g} {model or name}" for name, amount in devices)

@@ -143,6 +143,7 @@ def shaped(
             raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
     wanted = needs_of(needs or {})
     notice, from_catalogue = "", False
+    settings: Mapping[str, Any] = {}
     if groups is not None:
         kinds, size = _given_groups(groups, accelerator, slots), None if nodes is None else Nodes.of(nodes)
         if size is not None and size.min:
@@ -152,15 +153,19 @@ def shaped(
         price = provider.price if isinstance(provider, Local | RemoteMachines) else None
         if isinstance(provider, RemoteMachines):
             devices, labels = _accelerators(accelerator)
-            gpus = float(parse_quantity(devices["gpu"], "gpu")) / 1000 if "gpu" in devices else 0
-            offer = provider.offer(labels.get("accelerator", ""), gpus, slots or 1)
-            if offer is not None:
-                # A budget must hold also for a machine that is bought on demand because there is no spot capacity.
-                price = offer.dollars if budget is None else provider.highest_price(offer)
+            needed = _devices(devices)
+            model, gpus = labels.get("accelerator", ""), dict(needed).get("gpu", 0) / 1000
+            if offers := provider.offers(model, needed, slots or 1):
+                if budget is not None:  # it counts each machine at one price, so all of them have one type
+                    offers = offers[:1]
+                price = offers[0].dollars if budget is None else provider.highest_price(offers[0])
                 from_catalogue = True
-                notice = _notice(offer, gpus)
-                if offer.count > gpus > 0:
-                    accelerator = f"{labels.get('accelerator', 'gpu')}:{int(offer.count)}"
+                settings = {"instance_type": [one.type for one in offers]}
+                notice = _notice(offers, gpus, provider.price_source(offers[0]))
+                if model and offers[0].count > gpus > 0:
+                    accelerator = f"{model}:{int(offers[0].count)}"
+            else:
+                notice = provider.without_price()
         kinds = (_only_group(size, accelerator, wanted, slots, price),)
     cluster = Cluster(
         max_nodes=size.max if groups is not None and size is not None else None, max_hourly_cost=_budget(budget, kinds)
@@ -169,10 +174,9 @@ def shaped(
     if isinstance(provider, Local) and not provider.pretend:
         check_devices(kinds)
     scaled = [one for one in kinds if one.scale_down is None]
+    sold = tuple(GroupSettings(one, PROVIDER, settings, billed_as_listed=from_catalogue) for one in kinds)
     return PoolShape(
-        Settings(
-            tuple(GroupSettings(one, PROVIDER, billed_as_listed=from_catalogue) for one in kinds), cluster, policy
-        ),
+        Settings(sold, cluster, policy),
         {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in scaled},
         {one.name: size.desired if size is not None and groups is None else one.min for one in scaled},
         wanted,
@@ -181,11 +185,20 @@ def shaped(
     )
 
 
-def _notice(offer: MachineOffer, gpus: float) -> str:
+def _devices(devices: Mapping[str, Quantity]) -> Amounts:
+    try:
+        return amounts({name: parse_quantity(value, name) for name, value in devices.items()})
+    except BadQuantity as error:
+        raise BadPool(f"accelerator {error}") from None
+
+
+def _notice(offers: Sequence[MachineOffer], gpus: float, source: str) -> str:
+    offer, dearest = offers[0], max(one.dollars for one in offers)
     has = f" with {offer.count:g} {offer.accelerator}" if offer.accelerator else f" with {offer.vcpu} CPUs"
+    has = has if offer.vcpu else ""
     more = "; with needs= several tasks share it" if offer.count > gpus > 0 else ""
-    when = f"{offer.market}, price of {offer.region}, {offer.as_of}"
-    return f"each node is a {offer.type}{has}, ${offer.dollars:.2f}/h ({when}){more}"
+    other = f"; where there is none, another that fits, up to ${dearest:.2f}/h" if len(offers) > 1 else ""
+    return f"each node is a {offer.type}{has}, ${offer.dollars:.2f}/h ({offer.market}, {source}){more}{other}"
 
 
 def _bytes(given: int | str) -> int:

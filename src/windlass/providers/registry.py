@@ -48,6 +48,8 @@ class ProviderType:
     """The workload types that its machines can run."""
     check: Callable[[Mapping[str, Any], str, str], list[str]] = lambda _settings, _name, _workload: []
     """Returns the mistakes in its settings, given its name in the configuration and the type of the workload."""
+    check_group: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _settings: {}
+    """Returns what is wrong with the ``settings`` of a group, by key."""
     modules: tuple[str, ...] = ()
     """The modules that must be installed for it."""
     extra: str = ""

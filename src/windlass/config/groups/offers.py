@@ -75,6 +75,12 @@ NOT_WITH_OFFERS: Final = {
     "fallback": "follows from offers.market; leave it out",
 }
 
+SET_BY_OFFERS: Final = {
+    "settings": ("instance_type", "market", "max_price"),
+    "labels": ("machine_type", "market", "accelerator"),
+}
+"""Keys of a group's mappings that each offer sets."""
+
 
 class OfferedGroup(NamedTuple):
     """One offer that a group may buy."""
@@ -140,6 +146,11 @@ def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> d
     for key, remedy in NOT_WITH_OFFERS.items():
         if value.get(key) is not None:
             reader.wrong((*at, key), remedy)
+    for part, names in SET_BY_OFFERS.items():
+        given = value.get(part)
+        for key in names:
+            if isinstance(given, Mapping) and given.get(key) is not None:
+                reader.wrong((*at, part, key), "is set by the offers; leave it out")
     return {key: one for key, one in value.items() if key not in NOT_WITH_OFFERS and key != "scale_down"}
 
 

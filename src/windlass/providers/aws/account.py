@@ -27,7 +27,18 @@ DRY_RUNS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("terminate_instances", {"InstanceIds": ["i-00000000000000000"]}),
 )
 """Each is called with ``DryRun``: EC2 answers whether the call would be allowed, and does nothing."""
-QUOTAS: Final = (("L-1216C47A", "on-demand standard instances"), ("L-34B43A08", "spot standard instances"))
+ACCELERATORS: Final = {
+    "L-DB2E81BA": "on-demand G and VT instances",
+    "L-3819A6DF": "spot G and VT instances",
+    "L-417A185B": "on-demand P instances",
+    "L-7212CCBC": "spot P4, P3 and P2 instances",
+}
+QUOTAS: Final = {
+    "L-1216C47A": "on-demand standard instances",
+    "L-34B43A08": "spot standard instances",
+    **ACCELERATORS,
+}
+"""What each quota of EC2 limits, in vCPUs."""
 
 
 class AccountCheck(NamedTuple):
@@ -37,7 +48,7 @@ class AccountCheck(NamedTuple):
     text: str
     remedy: str = ""
     is_known: bool = True
-    """False: the check could not be made."""
+    """False: the check could not be made, or its result may be no problem."""
 
 
 async def account_checks(region: str, profile: str = "", endpoint_url: str = "") -> AsyncIterator[AccountCheck]:
@@ -56,7 +67,7 @@ async def account_checks(region: str, profile: str = "", endpoint_url: str = "")
             yield AccountCheck("permissions", f"not allowed: {', '.join(refused)}", remedy)
         else:
             yield AccountCheck("permissions", "all needed calls are allowed (checked with dry runs)")
-        for code, what in QUOTAS:
+        for code, what in QUOTAS.items():
             try:
                 quota = await api.other("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
                 cpus = float(quota["Quota"]["Value"])
@@ -64,7 +75,10 @@ async def account_checks(region: str, profile: str = "", endpoint_url: str = "")
                 yield AccountCheck(f"quota of {what}", f"could not be read ({plain(error, 120)})", is_known=False)
                 continue
             remedy = "" if cpus >= 1 else "request a higher quota in the AWS console: Service Quotas, Amazon EC2"
-            yield AccountCheck(f"quota of {what}", f"{cpus:g} vCPUs", remedy)
+            if remedy and code in ACCELERATORS:  # the quota of a new account, and no problem without accelerators
+                yield AccountCheck(f"quota of {what}", f"0 vCPUs, so none can be launched; {remedy}", is_known=False)
+            else:
+                yield AccountCheck(f"quota of {what}", f"{cpus:g} vCPUs", remedy)
     finally:
         api.close()
 

@@ -34,6 +34,7 @@ CAPACITY: Final = frozenset(
         "InsufficientCapacityOnHost",
         "InsufficientFreeAddressesInSubnet",
         "UnfulfillableCapacity",
+        "InsufficientVolumeCapacity",
         "SpotMaxPriceTooLow",
         "Unsupported",
     }
@@ -45,9 +46,26 @@ QUOTA: Final = frozenset(
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
         "VolumeLimitExceeded",
+        "TargetCapacityLimitExceeded",
+        "MaxFleetCountExceeded",
+        "LaunchTemplateLimitExceeded",
+        "SecurityGroupLimitExceeded",
+        "PrivateIpAddressLimitExceeded",
     }
 )
-THROTTLE: Final = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled"})
+THROTTLE: Final = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "TooManyRequestsException",
+        "BandwidthLimitExceeded",
+        "SlowDown",
+    }
+)
 AUTH: Final = frozenset(
     {
         "UnauthorizedOperation",
@@ -59,6 +77,12 @@ AUTH: Final = frozenset(
         "OptInRequired",
         "Blocked",
         "AccessDenied",
+        "AccessDeniedException",
+        "UnrecognizedClientException",
+        "InvalidSignatureException",
+        "IncompleteSignature",
+        "MissingAuthenticationToken",
+        "RequestExpired",
         "PendingVerification",
     }
 )

@@ -18,8 +18,10 @@ from typing import Any, Final, Literal
 
 import asyncssh
 
-from windlass.offers import MachineOffer, Wanted, in_region, read_catalogue, select
+from windlass.core.model.snapshot import amounts
+from windlass.offers import MachineOffer, in_region, read_catalogue
 from windlass.providers.aws.api import EC2Api, TemplateExists, TemplateMissing, fleet_error
+from windlass.providers.aws.machine_types import DEVICES, fitting_types
 from windlass.providers.aws.user_data import joining_script, make_host_key, public_part, script
 from windlass.providers.protocol import (
     ClusterIdentity,
@@ -37,8 +39,6 @@ SLOTS: Final = "slots"
 """A resource that a pool's nodes add themselves: processes, each of which needs a CPU."""
 LONGEST_TOKEN: Final = 64
 """The most characters that EC2 accepts in a client token."""
-TYPES: Final = 5
-"""How many machine types a launch passes to EC2 if the group names none."""
 UBUNTU: Final = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
 
 
@@ -109,25 +109,20 @@ class FleetBuyer:
             known = {one.type: one for one in catalogue}
             return [known.get(name) or MachineOffer("aws", name, "on-demand", 0) for name in names]
         needs = dict(order.resources)
-        wanted = Wanted(
-            order.labels.get("accelerator", ""),
-            needs.get("gpu", 0) / 1000,
-            market="on-demand",
-            providers=("aws",),
-            vcpu=-(-max(needs.get("cpu", 0), needs.get(SLOTS, 0)) // 1000),
+        found = fitting_types(
+            catalogue,
+            str(order.settings.get("market") or self.settings.market),
+            model=order.labels.get("accelerator", ""),
+            devices=amounts({name: needs[name] for name in DEVICES if needs.get(name)}),
+            cpus=-(-max(needs.get("cpu", 0), needs.get(SLOTS, 0)) // 1000),
             memory=needs.get("memory", 0),
         )
-        found = [one for one in select(catalogue, wanted) if one.accelerator or not needs.get("gpu")]
-        if not wanted.accelerator:
-            found = [one for one in found if bool(one.accelerator) == bool(needs.get("gpu"))]
-        arch = found[0].arch if found else ""
-        found = [one for one in found if one.arch == arch]
         if not found:
             raise InvalidRequest(
                 f"no EC2 machine type of the catalogue has the resources of group {order.group}; name one in its "
                 "settings (instance_type), see windlass offers --provider aws"
             )
-        return found[:TYPES]
+        return found
 
     async def _template(self, order: LaunchOrder, epoch: int, arch: str) -> None:
         """Create the slice's launch template, unless an interrupted launch has created it."""
@@ -159,7 +154,7 @@ class FleetBuyer:
                     "Ebs": {
                         "Encrypted": True,
                         "VolumeType": "gp3",
-                        "VolumeSize": self.settings.disk,
+                        "VolumeSize": order.settings.get("disk") or self.settings.disk,
                         "DeleteOnTermination": True,
                     },
                 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from windlass.offers import MachineOffer, in_region, read_catalogue
-from windlass.providers.aws.settings_check import all_mistakes
+from windlass.providers.aws.settings_check import LARGEST_DISK, SMALLEST_DISK, all_mistakes, group_mistakes
 from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.providers.ssh.registration import IMAGE, check_network
@@ -65,7 +65,7 @@ def _offer_settings(offer: MachineOffer, max_price: float | None) -> dict[str, A
 
 
 AWS_INSTANCES: Final = ProviderType(
-    summary="instances of Amazon EC2. A group names its machine type: `settings: {instance_type: m5.large}`.",
+    summary="instances of Amazon EC2. A group names its machine type: `settings: {instance_type: m7i.large}`.",
     section=Section(
         "a provider of EC2 instances",
         (
@@ -118,7 +118,9 @@ AWS_INSTANCES: Final = ProviderType(
                 absent="this computer's public address",
             ),
             Setting("connect", OneOf(("tunnel", "direct")), "tunnel", "", "As for machines with SSH."),
-            Setting("disk", Whole(low=8, high=16384), 50, "GiB", "The size of the encrypted root disk."),
+            Setting(
+                "disk", Whole(low=SMALLEST_DISK, high=LARGEST_DISK), 50, "GiB", "The size of the encrypted root disk."
+            ),
             Setting(
                 "prices",
                 Prices(),
@@ -140,6 +142,7 @@ AWS_INSTANCES: Final = ProviderType(
     build=_build,
     runs=frozenset({"dask"}),
     check=_check,
+    check_group=group_mistakes,
     modules=("boto3", "asyncssh"),
     extra="aws",
     takes_images=True,

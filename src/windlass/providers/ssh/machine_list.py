@@ -49,6 +49,13 @@ def read_machines(given: object, user: str = "") -> list[MachineSpec]:
     return found
 
 
+def directory_mistake(directory: str) -> str:
+    """Return what is wrong with the directory for files on the machines; empty if it is right."""
+    if directory.startswith(("/", "~/")) and directory.strip("/~ "):
+        return ""
+    return f"must be a full path, or one in the home directory such as ~/.windlass, is {shown(directory)}"
+
+
 def mistakes_in(given: object) -> list[str]:
     """Return every mistake of a list, each with its place."""
     wrong = []
@@ -70,7 +77,9 @@ def _machine(given: object, at: str, user: str) -> MachineSpec:
     if isinstance(given, MachineSpec):
         return given if given.user else MachineSpec(given.address, given.port, user, given.resources, given.labels)
     if isinstance(given, str):
-        name, _, address = given.rpartition("@")
+        name, sign, address = given.rpartition("@")
+        if sign and not name:
+            raise BadMachine(at, f"has no user before the @; write user@{address}, or {address} alone")
         return MachineSpec(_address(address, at), user=name or user)
     if not isinstance(given, Mapping):
         raise BadMachine(at, f"must be an address, user@address or a mapping with {', '.join(KEYS)}, is {shown(given)}")
@@ -99,6 +108,16 @@ def _machine(given: object, at: str, user: str) -> MachineSpec:
 def _address(given: object, at: str) -> str:
     if not isinstance(given, str) or not given or any(one.isspace() or not one.isprintable() for one in given):
         raise BadMachine(at, f"must be the name or IP address of a machine, is {shown(given)}")
+    name, sign, rest = given.rpartition("@")
+    if sign:
+        raise BadMachine(at, f"must not have a user; write {{address: {rest}, user: {name}}}")
+    if "/" in given:
+        raise BadMachine(at, f"must be the name or IP address of a machine, not a URL or a path, is {shown(given)}")
+    if given.startswith("["):
+        inside, _, port = given[1:].partition("]")
+        port = port.removeprefix(":")
+        write = f"{{address: '{inside}', port: {port}}}" if port else f"'{inside}'"
+        raise BadMachine(at, f"must not have brackets; write {write}")
     host, colon, port = given.rpartition(":")
     if colon and ":" not in host and port.isdecimal():
         raise BadMachine(at, f"must not have a port; write {{address: {host}, port: {port}}}")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from windlass.providers.protocol import InvalidRequest, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
-from windlass.providers.ssh.machine_list import mistakes_in
+from windlass.providers.ssh.machine_list import directory_mistake, mistakes_in
 from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import BadSettings, Data, Duration, MachineImage, Name, OneOf, Place, Section, Setting
 
@@ -55,7 +55,13 @@ def check_network(settings: Mapping[str, Any], name: str, workload: str) -> list
 
 def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
     found = mistakes_in(settings["hosts"])
+    if wrong := directory_mistake(settings["directory"]):
+        found.append(f"directory: {wrong}")
     return [*check_network(settings, name, workload), *(f"providers.{name}.{mistake}" for mistake in found)]
+
+
+def _check_group(settings: Mapping[str, Any]) -> dict[str, str]:
+    return dict.fromkeys(settings, "has no effect: a group of machines with SSH has no settings; leave it out")
 
 
 SSH_MACHINES: Final = ProviderType(
@@ -110,6 +116,7 @@ SSH_MACHINES: Final = ProviderType(
     build=_build,
     runs=frozenset({"dask"}),
     check=_check,
+    check_group=_check_group,
     modules=("asyncssh",),
     extra="ssh",
     takes_images=True,
