@@ -41,8 +41,8 @@ def api_page() -> Iterator[str]:
     yield ""
     yield "| status | error |"
     yield "|---|---|"
-    for status, description in sorted(common):
-        yield f"| {status} | {description.replace('|', '/')} |"
+    for number, description in sorted(common):
+        yield f"| {number} | {description.replace('|', '/')} |"
     for path, methods in made["paths"].items():
         for method, one in methods.items():
             yield ""
