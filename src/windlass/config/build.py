@@ -69,6 +69,8 @@ def incompatibilities(config: Config) -> list[str]:
     """List the parts of a configuration that cannot work together, and the packages that are not installed."""
     kind, used = config.workload.type, {one.provider for one in config.settings.groups}
     workload = WORKLOAD_TYPES[kind]
+    if workload.groups_optional:
+        used = set(config.providers)  # the workload's own groups may name any of them
     if workload.build is None:
         here = f"workload.type: the tasks of a {kind} are in the program that made it, and so is its controller; "
         return [f"{here}this file is for windlass status, why and events"]

@@ -74,7 +74,7 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
         wrap=with_claims,
         settle=settings["settle"],
         election=election,
-        health=None if context.read_only or settings["listen"] is None else HealthServer(settings["listen"]),
+        health=None if settings["listen"] is None else HealthServer(settings["listen"]),
         read_only=context.read_only,
         now=context.now,
     )

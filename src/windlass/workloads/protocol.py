@@ -230,6 +230,15 @@ class GroupAwareWorkload(Protocol):
 
 
 @runtime_checkable
+class ProviderNamingWorkload(Protocol):
+    """An optional part of the contract, for a workload whose own objects refer to providers by name."""
+
+    def use_providers(self, names: Iterable[str]) -> None:
+        """Learn the names of the configured providers. Called after a reload that is in use."""
+        ...
+
+
+@runtime_checkable
 class FinalFenceWorkload(Protocol):
     """An optional part of the contract, for a workload that may be unable to lift a cordon."""
 

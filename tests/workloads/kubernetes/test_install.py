@@ -128,7 +128,17 @@ def provisioner(**spec: Any) -> str:
         ({"template": {}}, "spec.template.resources"),
         ({"template": {"resources": {"cpu": "many"}}}, "spec.template.resources.cpu"),
         ({"budgets": [{"nodes": "all"}]}, "spec.budgets[0].nodes"),
+        ({"template": {"resources": {"cpu": "-8"}}}, "spec.template.resources.cpu"),
+        ({"template": {"resources": {"cpu": -8}}}, "spec.template.resources.cpu"),
+        ({"template": {"resources": {"cpu": 8}, "labels": {"zone": "a b"}}}, "spec.template.labels.zone"),
+        ({"template": {"resources": {"cpu": 8}, "taints": [{"key": "a b", "effect": "NoSchedule"}]}}, "taints[0].key"),
+        ({"template": {"resources": {"cpu": 8}, "taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, "taints[1]"),
+        ({"gpuResource": "nvida.com/gpu"}, "spec.gpuResource"),
+        ({"budgets": [{"nodes": -1}]}, "spec.budgets[0].nodes"),
         ({"budgets": [{"nodes": 5, "schedule": "@daily"}]}, "spec.budgets[0]"),
+        ({"budgets": [{"nodes": 5, "schedule": "sometimes", "duration": "1h"}]}, "spec.budgets[0].schedule"),
+        ({"repair": [{"condition": "GPUHealthy", "status": "false", "after": "10m"}]}, "spec.repair[0].status"),
+        ({"unknown": 1}, "spec.unknown"),
     ],
 )
 def test_the_server_refuses_a_wrong_field_and_names_it(control_plane: ControlPlane, wrong: dict, field: str):

@@ -146,7 +146,9 @@ def test_equal_pods_share_one_shape():
     assert mirror(read({"containers": [container(cpu="2")]})).shape is not first.shape
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("500ms", 0.5)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("500ms", 0.5), ("5m1h", 3900)]
+)
 def test_durations_are_read_as_go_writes_them(text: str, seconds: float):
     assert duration(text) == seconds
 
@@ -165,6 +167,8 @@ def test_a_window_is_open_for_its_duration():
     assert not is_open(schedule, 3600, nine_on_a_monday + 3601)
     assert not is_open(schedule, 3600, nine_on_a_monday - 1)
     assert not is_open(schedule, 3600, nine_on_a_monday - 86400)
+    assert is_open("@monthly", 20 * 86400, nine_on_a_monday)
+    assert not is_open("@monthly", 10 * 86400, nine_on_a_monday)
 
 
 def test_limits_of_a_template_count_as_requests_where_it_has_none():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,14 +213,33 @@ def test_the_api_server_is_killed_for_ten_seconds_and_nothing_is_lost(cluster: C
     assert len(cluster.nodes) == 3
 
 
+def test_a_provider_that_is_added_to_the_file_is_used_without_a_restart(cluster: Cluster):
+    data = json.loads(cluster.file.read_text())
+    cluster.file.write_text(json.dumps({**data, "providers": {}}))
+    cluster.provision(minNodes=1)
+    cluster.run()
+    cluster.until(lambda: any("there are: none" in one["message"] for one in cluster.status().get("conditions", ())))
+    cluster.file.write_text(json.dumps(data))
+    cluster.until(lambda: cluster.status()["currentSize"] == 1)
+    data["workload"]["settle"] = "2s"
+    cluster.file.write_text(json.dumps(data))
+    cluster.until(lambda: "workload: cannot change while the controller holds its lease" in cluster.log())
+    cluster.provision(minNodes=2)
+    cluster.until(lambda: cluster.status()["currentSize"] == 2)
+
+
 def test_a_shadow_writes_nothing(cluster: Cluster):
     cluster.provision()
     cluster.pods("a")
     data = json.loads(cluster.file.read_text())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        data["workload"]["listen"] = f"127.0.0.1:{free.getsockname()[1]}"
     cluster.file.write_text(json.dumps({**data, "shadow": True}))
     before = cluster.plane.call("GET", "/apis/windlass.dev/v1alpha1/nodeprovisioners/a100")["metadata"]
     cluster.run()
     cluster.until(lambda: "would launch" in cluster.log())
+    with urllib.request.urlopen(f"http://{data['workload']['listen']}/readyz", timeout=30) as answer:
+        assert answer.read() == b"ok\n"
     time.sleep(1)
     after = cluster.plane.call("GET", "/apis/windlass.dev/v1alpha1/nodeprovisioners/a100")["metadata"]
     assert after["resourceVersion"] == before["resourceVersion"]

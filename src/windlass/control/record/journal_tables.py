@@ -23,6 +23,8 @@ from windlass.providers.protocol import Instance
 from .controller_state import _TABLES, KINDS, ControllerState
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+LONGEST_ID: Final = 63
+"""Characters of a slice id: Kubernetes labels and names of machines at Google may not be longer."""
 
 IS: Final = "is"
 """The key of the value in an entry; an entry without it removes the subject."""
@@ -133,6 +135,7 @@ def phases_between(before: Mapping[str, Instance], after: Mapping[str, Instance]
 
 def new_slice_id(group: str, stamp: str, number: int) -> str:
     """Return the id of a slice, ``GROUP-STAMP-NUMBER``, in characters that every provider allows in names, tags and
-    tokens.
+    tokens. The name of the group is cut if the id would be longer than ``LONGEST_ID``.
     """
-    return f"{_UNSAFE.sub('-', group).strip('-') or 'slice'}-{stamp}-{number}"
+    suffix = f"-{stamp}-{number}"
+    return f"{_UNSAFE.sub('-', group)[: LONGEST_ID - len(suffix)].strip('-.') or 'slice'}{suffix}"

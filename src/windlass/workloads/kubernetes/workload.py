@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -45,7 +45,7 @@ from .translate.constraints import ConstraintTable, PodRules
 from .translate.demand import DemandMaker, WaitingPods
 from .translate.nodes import MirroredNode, keeps_away, lacks
 from .translate.pods import MirroredPod
-from .translate.provisioners import allowed_to_leave, group_of, mistakes_in
+from .translate.provisioners import allowed_to_leave, group_of, held_group, mistakes_in
 
 SYNCING: Final = 8.0
 """Seconds that the first observation waits for the mirror; a later one does not wait."""
@@ -73,6 +73,10 @@ class KnownProvisioner:
     object: NodeProvisioner
     group: WorkloadGroup | None
     mistakes: tuple[str, ...] = ()
+    gpu: str | None = None
+    """The planner's name of the resource that counts as use; None: any pod counts."""
+    held: bool = False
+    """It has mistakes and no earlier valid settings are known: nothing of it is bought or released."""
 
 
 class KubernetesWorkload:
@@ -95,8 +99,8 @@ class KubernetesWorkload:
         """``providers``: the names that provisioners may refer to. ``read_only``: nothing is written anywhere."""
         self.api, self._now, self._look_only = api, now, read_only
         self.election, self.health, self._wrap = election, health, wrap
-        self._providers = tuple(sorted(providers))
         self._news = asyncio.Event()
+        self.use_providers(providers)
         self.mirror = ClusterMirror(api, self._news.set, now)
         self.fences = NodeFences(api, self.mirror, self._news.set, now, settle=settle, sleep=sleep)
         self._demand = DemandMaker()
@@ -106,7 +110,10 @@ class KubernetesWorkload:
         self.room_requests = ProvisioningRequests(lambda: self.mirror.room_requests.store, now)
         self.waiting = WaitingPods((), {}, {})
         self.provisioners: dict[str, KnownProvisioner] = {}
-        self._groups: dict[str, tuple[Any, WorkloadGroup]] = {}
+        self._valid: dict[str, NodeProvisioner] = {}
+        """Each provisioner with its last valid settings."""
+        self._groups: dict[str, tuple[Any, WorkloadGroup, str | None]] = {}
+        """For each provisioner what its group was made of, the group, and the resource that counts as use."""
         self.decision: DecisionReport | None = None
         self._published: frozenset[str] = frozenset()
         self._nodes: dict[str, tuple[Any, WorkNode]] = {}
@@ -126,8 +133,9 @@ class KubernetesWorkload:
         await self.buffers.refresh()
         self._news.clear()
         waiting = self._waiting_pods()
-        self.devices.observe(waiting, self.mirror.provisioners.store, self.mirror.nodes.store)
-        self.provisioners = self._known_provisioners()
+        mistakes = self._validate()
+        self.devices.observe(waiting, self._valid, self.mirror.nodes.store)
+        self.provisioners = self._known_provisioners(mistakes)
         constraints = self._constraints(waiting)
         self.waiting = self._demand.waiting(
             waiting, self._gang_size, self._gang_running, partial(self._rules, constraints), self.devices
@@ -149,10 +157,10 @@ class KubernetesWorkload:
         ``WorkloadError`` before the first observation: a controller that was killed during a launch repeats it at once,
         and a machine without the labels, taints and resources of its template is useless.
         """
-        known = self.provisioners.get(group)
-        if known is None:
-            raise WorkloadError(f"the NodeProvisioner {group} is not known yet")
-        template = known.object.spec.template
+        valid = self._valid.get(group)
+        if valid is None:
+            raise WorkloadError(f"the NodeProvisioner {group} is not known yet, or its settings are not valid")
+        template = valid.spec.template
         labels = {**(template.labels or {}), PROVISIONER: group, CLAIM: slice_id}
         taints = (*(template.taints or ()), *(template.startup_taints or ()))
         environment = {
@@ -198,15 +206,20 @@ class KubernetesWorkload:
         """Check the NodeProvisioners of the cluster."""
         self.mirror.start()
         await self._synced()
-        known = self._known_provisioners()
+        known = self._validate()
         if not known:
             return [Diagnosis("there is no NodeProvisioner", "create one: docs/kubernetes.md shows how")]
         wrong = [
             Diagnosis(f"NodeProvisioner {name}: {mistake}", f"correct it: kubectl edit nodeprovisioner {name}")
-            for name, one in known.items()
-            for mistake in one.mistakes
+            for name, mistakes in known.items()
+            for mistake in mistakes
         ]
         return wrong or [Diagnosis(f"{plural(len(known), 'NodeProvisioner')}, without mistakes")]
+
+    def use_providers(self, names: Iterable[str]) -> None:
+        """Learn the names that provisioners may refer to."""
+        self._providers = tuple(sorted(names))
+        self._news.set()
 
     def wrap_provider(self, name: str, provider: Any) -> Any:
         """Wrap a provider so that each of its machines gets a NodeClaim."""
@@ -295,28 +308,38 @@ class KubernetesWorkload:
 
     # -- provisioners --------------------------------------------------------------------------------------------------
 
-    def _known_provisioners(self) -> dict[str, KnownProvisioner]:
+    def _validate(self) -> dict[str, tuple[str, ...]]:
+        """The mistakes in each provisioner. One without mistakes becomes the last valid one of its name."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, provisioner in sorted(self.mirror.provisioners.store.items()):
+            found[name] = (*mistakes_in(provisioner), *self._provider_mistakes(provisioner))
+            if not found[name]:
+                self._valid[name] = provisioner
+        self._valid = {name: one for name, one in self._valid.items() if name in found}
+        return found
+
+    def _known_provisioners(self, mistakes: Mapping[str, tuple[str, ...]]) -> dict[str, KnownProvisioner]:
         daemons = tuple(one for _, one in sorted(self.mirror.daemons.store.items()))
         found = {}
         sizes: dict[str, int] = {}
         for node in self.mirror.nodes.store.values():
             if node.provisioner:
                 sizes[node.provisioner] = sizes.get(node.provisioner, 0) + 1
+        claimed = {claim.spec.provisioner for claim in self.mirror.claims.store.values()}
         for name, provisioner in sorted(self.mirror.provisioners.store.items()):
-            mistakes = [*mistakes_in(provisioner), *self._provider_mistakes(provisioner)]
-            # A deleted provisioner is no longer a group, so the controller drains its slices.
-            is_deleted = provisioner.metadata.deletion_timestamp is not None
-            group = None
-            if not mistakes and not is_deleted:
-                group = self._group(provisioner, daemons, sizes.get(name, 0))
-            elif is_deleted and provisioner.spec.deletion_policy == "Orphan" and name in self._groups:
-                # It stays a frozen group until its nodes are orphaned: they must not be drained.
-                kept = self._groups[name][1]
-                group = replace(kept, group=replace(kept.group, frozen=True, min=0, spare=0))
-            elif not is_deleted and name in self._groups:
+            group: WorkloadGroup | None = None
+            gpu, held = None, False
+            if (valid := self._valid.get(name)) is not None and not self._provider_mistakes(valid):
                 # After an invalid change the last valid settings stay in force, and no node is released for it.
-                group = self._groups[name][1]
-            found[name] = KnownProvisioner(provisioner, group, tuple(mistakes))
+                group, gpu = self._group(valid, daemons, sizes.get(name, 0))
+            elif held := name in sizes or name in claimed:
+                group = WorkloadGroup(held_group(provisioner), provisioner.spec.provider)
+            if provisioner.metadata.deletion_timestamp is not None:
+                # A deleted provisioner is no longer a group, so the controller drains its slices. With the policy
+                # Orphan it stays a frozen group until its nodes are orphaned: they must not be drained.
+                is_orphaned = provisioner.spec.deletion_policy == "Orphan" and group is not None
+                group = replace(group, group=replace(group.group, frozen=True, min=0, spare=0)) if is_orphaned else None
+            found[name] = KnownProvisioner(provisioner, group, mistakes[name], gpu, held)
         self._groups = {name: one for name, one in self._groups.items() if name in found}
         return found
 
@@ -329,7 +352,10 @@ class KubernetesWorkload:
         known = ", ".join(self._providers) or "none"
         return [f"spec.provider: there is no provider {name!r} in the controller's configuration; there are: {known}"]
 
-    def _group(self, provisioner: NodeProvisioner, daemons: tuple[Any, ...], nodes: int) -> WorkloadGroup:
+    def _group(
+        self, provisioner: NodeProvisioner, daemons: tuple[Any, ...], nodes: int
+    ) -> tuple[WorkloadGroup, str | None]:
+        """The group of a valid provisioner, and the resource that counts as use."""
         name, spec = provisioner.metadata.name, provisioner.spec
         leaving = allowed_to_leave(spec.budgets or (), nodes, self._now())
         protected = frozenset(
@@ -350,8 +376,8 @@ class KubernetesWorkload:
                 spec.actions_per_loop,
                 leaving,
             )
-            known = self._groups[name] = (key, offered)
-        return known[1]
+            known = self._groups[name] = (key, offered, made.gpu)
+        return known[1:]
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -359,25 +385,25 @@ class KubernetesWorkload:
         fresh: dict[str, tuple[Any, WorkNode]] = {}
         repairs = self._repairs.choose(
             (node for hosts in self.mirror.claim_nodes.values() for node in hosts.values()),
-            self.mirror.provisioners.store,
+            self._valid,
             self._now(),
         )
         for hosts in self.mirror.claim_nodes.values():
             for node in hosts.values():
                 if not node.provisioner:
                     continue
-                known = self.provisioners.get(node.provisioner)
+                valid = self._valid.get(node.provisioner)
                 pods = self.mirror.on_node.get(node.name, {})
                 claim = self.mirror.claims.store.get(node.claim)
                 deleted = claim is not None and claim.metadata.deletion_timestamp is not None
                 reserved = self.devices.reserved(node.name, pods.values())
-                state = (known and known.object.metadata.generation, deleted, reserved, repairs.get(node.name))
+                state = (valid and valid.metadata.generation, deleted, reserved, repairs.get(node.name))
                 key = (node, tuple(pods.values()), state, id(self.devices.columns))
                 before = self._nodes.get(node.name)
                 if before is not None and before[0] == key:
                     fresh[node.name] = before
                 else:
-                    fresh[node.name] = (key, self._work_node(node, pods.values(), known, deleted, len(reserved)))
+                    fresh[node.name] = (key, self._work_node(node, pods.values(), valid, deleted, len(reserved)))
         self._nodes = fresh
         return [one for _, one in fresh.values()]
 
@@ -385,12 +411,11 @@ class KubernetesWorkload:
         self,
         node: MirroredNode,
         pods: Iterable[MirroredPod],
-        known: KnownProvisioner | None,
+        provisioner: NodeProvisioner | None,
         deleted: bool,
         reserved: int,
     ) -> WorkNode:
         """``reserved``: claims on the node's devices that are reserved for other consumers than its pods."""
-        provisioner = known.object if known is not None else None
         counted = [pod for pod in pods if pod.counts]
         used = self._used(counted)
         if devices := self.devices.used(node, dict(used)):
@@ -456,14 +481,13 @@ class KubernetesWorkload:
 
     def _metrics(self) -> tuple[int, str]:
         queued = self.publisher.queued if self.publisher is not None else 0
-        return 200, metrics(self.mirror, self.decision, self._is_leading(), queued)
+        return 200, metrics(self.mirror, self.decision, self._is_leading() and not self._look_only, queued)
 
     # -- for the publisher and the claims ------------------------------------------------------------------------------
 
     def lacking(self, node: MirroredNode) -> str:
         """Return what a node still lacks of what its provisioner promises, as text; empty if nothing."""
-        known = self.provisioners.get(node.provisioner)
-        return self._lacks(node, known.object if known is not None else None)
+        return self._lacks(node, self._valid.get(node.provisioner))
 
     def is_used(self, slice_id: str, resource: str | None) -> bool:
         """Whether pods or claims use a resource on a slice's nodes; None: whether anything runs there."""

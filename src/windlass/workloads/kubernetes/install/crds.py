@@ -13,8 +13,11 @@ Schema = dict[str, Any]
 
 _DURATION = r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$"
 _QUANTITY = (
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+    r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
+_LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+_LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$"
+_CRON = r"^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|\S+( +\S+){4})$"
 
 
 def _string(text: str, **more: Any) -> Schema:
@@ -44,13 +47,20 @@ def _object(text: str, properties: Schema, **more: Any) -> Schema:
 _TAINT = _object(
     "A taint as on a node.",
     {
-        "key": _string("Its key.", minLength=1, maxLength=316),
-        "value": _string("Its value.", maxLength=63),
+        "key": _string("Its key.", minLength=1, maxLength=316, pattern=_LABEL_KEY),
+        "value": _string("Its value.", maxLength=63, pattern=_LABEL_VALUE),
         "effect": _string("What it does.", enum=["NoSchedule", "PreferNoSchedule", "NoExecute"]),
     },
     required=["key", "effect"],
 )
-_AMOUNT = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": _QUANTITY}
+_TAINTS = {"maxItems": 100, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key", "effect"]}
+"""Lists of taints: a node cannot have two with the same key and effect."""
+_AMOUNT = {
+    "x-kubernetes-int-or-string": True,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": _QUANTITY,
+    "minimum": 0,
+}
 _CONDITION = _object(
     "A condition.",
     {
@@ -69,17 +79,18 @@ _CONDITIONS = _list(
 _TEMPLATE = _object(
     "What every node of this provisioner is like.",
     {
-        "labels": _map("Labels of every node."),
+        "labels": _map("Labels of every node.", {"type": "string", "maxLength": 63, "pattern": _LABEL_VALUE}),
         "annotations": _map("Annotations of every node."),
-        "taints": _list("Taints of every node; pods must tolerate them.", _TAINT, maxItems=100),
+        "taints": _list("Taints of every node; pods must tolerate them.", _TAINT, **_TAINTS),
         "startupTaints": _list(
             "Taints that other controllers remove when the node is initialised. Pods need not tolerate them.",
             _TAINT,
-            maxItems=100,
+            **_TAINTS,
         ),
         "resources": {
             **_map("What one node offers to pods.", _AMOUNT),
             "minProperties": 1,
+            "maxProperties": 100,
         },
         "devices": _list(
             "Devices that the node's ResourceSlices will hold.",
@@ -127,9 +138,12 @@ _BUDGET = _object(
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$",
+            "minimum": 0,
             "description": "A number of nodes, or a share of the provisioner's nodes such as 10%.",
         },
-        "schedule": _string("When the budget is in force: cron, UTC. Without a schedule it is always in force."),
+        "schedule": _string(
+            "When the budget is in force: cron, UTC. Without a schedule it is always in force.", pattern=_CRON
+        ),
         "duration": _string("How long it is then in force.", pattern=_DURATION),
     },
     required=["nodes"],
@@ -195,7 +209,13 @@ _PROVISIONER_SPEC = _object(
                 "rule": "!has(self.minNodes) || self.maxNodes >= self.minNodes",
                 "message": "maxNodes must be at least minNodes",
                 "fieldPath": ".maxNodes",
-            }
+            },
+            {
+                "rule": "!has(self.gpuResource) || self.gpuResource == 'nvidia.com/gpu'"
+                " || self.gpuResource in self.template.resources || has(self.template.devices)",
+                "message": "gpuResource must be one of template.resources",
+                "fieldPath": ".gpuResource",
+            },
         ]
     },
 )

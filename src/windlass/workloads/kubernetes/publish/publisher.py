@@ -219,12 +219,15 @@ class DecisionPublisher:
             return
         ready = (True, "Reconciled", "its settings are valid")
         if known.mistakes:
-            ready = (False, "Invalid", f"the last valid settings stay in force: {'; '.join(known.mistakes)}")
+            now = "no machine is bought or released" if known.held else "the last valid settings stay in force"
+            ready = (False, "Invalid", f"{now}: {'; '.join(known.mistakes)}")
         elif provisioner.spec.paused:
             ready = (True, "Paused", "no machine is bought or released")
         waits = blocked_by(name, decision.plan)
         blocked = (False, "NothingWaits", "no pod waits that it could take")
-        if waits is not None:
+        if known.held:
+            blocked = (True, *ready[1:])
+        elif waits is not None:
             blocked = (True, str(waits.code), with_pods(waits.why))
             about = Subject("NodeProvisioner", name, uid=provisioner.metadata.uid)
             self.events.send(about, "Blocked", waits, only_if_new=True)
@@ -242,9 +245,8 @@ class DecisionPublisher:
         group = known.group.group if known.group is not None else None
         if group is None:
             return self._put_invalid(known, ready, blocked)
-        gpu = next((one.resource for one in [group.scale_down.utilization] if one), None) if group.scale_down else None
         placed = {one.on for one in decision.plan.placements} if decision.plan is not None else set[str]()
-        in_use = frozenset(one.id for one in slices if one.id in placed or self._workload.is_used(one.id, gpu))
+        in_use = frozenset(one.id for one in slices if one.id in placed or self._workload.is_used(one.id, known.gpu))
         numbers = numbers_of(group, slices, in_use, decision.plan)
         status = provisioner_status(known.object, numbers, ready, blocked, self._decided.get(name), self._now())
         if status != _comparable(known.object.status):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from windlass.core.model.quantities import NANO, BadQuantity
 from windlass.core.model.snapshot import Group, ScaleDown, UtilizationTarget, amounts
-from windlass.kubernetes_api.names import PROVISIONER
+from windlass.kubernetes_api.names import CLAIM, DELETING, HOSTNAME, MARKED, PROVISIONER
 from windlass.kubernetes_api.objects import (
     Budget,
     DaemonSet,
@@ -28,6 +30,10 @@ DEVICES: Final = "devices"
 """The planner's resource that counts all devices of a node."""
 LOWEST_WEIGHT, HIGHEST_WEIGHT = 1, 100
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+RESERVED: Final = frozenset({PROVISIONER, CLAIM, HOSTNAME})
+"""Labels that differ from node to node, so a template cannot give them."""
+_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]", re.ASCII)
+_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,8 @@ class Provisioned:
     group: Group
     provider: str
     settings: Mapping[str, Any]
-    gpu: str
-    """The planner's name of the resource that counts as use."""
+    gpu: str | None
+    """The planner's name of the resource that counts as use; None: any pod counts."""
 
 
 Mistakes = Iterator[tuple[str, str]]
@@ -49,7 +55,8 @@ def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
     """Return the mistakes in a NodeProvisioner, each with its field; empty if it is valid."""
     name = provisioner.metadata.name
     wrong = ["metadata.name: must be 63 characters at most: it is the value of a label"] if len(name) > 63 else []
-    checks = (_wrong_resources, _wrong_devices, _wrong_taints, _wrong_numbers, _wrong_words, _wrong_repair)
+    checks = (_wrong_resources, _wrong_devices, _wrong_labels, _wrong_taints, _wrong_numbers, _wrong_words)
+    checks += (_wrong_repair,)
     wrong += [f"spec.{field}: {why}" for check in checks for field, why in check(provisioner.spec)]
     for place, budget in enumerate(provisioner.spec.budgets or ()):
         if why := _mistake_in_budget(budget):
@@ -62,9 +69,13 @@ def _wrong_resources(spec: ProvisionerSpec) -> Mistakes:
         yield "template.resources", "is required: what one node offers to pods"
     for name, text in (spec.template.resources or {}).items():
         try:
-            parsed({name: text})
+            if number(str(text)) < 0:
+                yield f"template.resources.{name}", f"must not be negative, is {text}"
         except BadQuantity as error:
             yield f"template.resources.{name}", str(error)
+    known = spec.gpu_resource == ProvisionerSpec().gpu_resource or spec.gpu_resource in (spec.template.resources or {})
+    if not known and not spec.template.devices:
+        yield "gpuResource", f"must be one of template.resources, is {spec.gpu_resource!r}"
 
 
 def _wrong_devices(spec: ProvisionerSpec) -> Mistakes:
@@ -78,12 +89,42 @@ def _wrong_devices(spec: ProvisionerSpec) -> Mistakes:
             yield f"{at}.{field}", why
 
 
+def _wrong_labels(spec: ProvisionerSpec) -> Mistakes:
+    for key, value in (spec.template.labels or {}).items():
+        if not _is_key(key):
+            yield f"template.labels.{key}", "is not the name of a label"
+        elif not _is_value(value):
+            yield f"template.labels.{key}", f"is not the value of a label: {value!r}"
+        elif key in RESERVED:
+            yield f"template.labels.{key}", "is set on each node by its controller or kubelet; remove it"
+
+
 def _wrong_taints(spec: ProvisionerSpec) -> Mistakes:
-    for field in ("taints", "startup_taints"):
-        for place, taint in enumerate(getattr(spec.template, field) or ()):
+    for field, taints in (("taints", spec.template.taints), ("startupTaints", spec.template.startup_taints)):
+        seen: set[tuple[str, str]] = set()
+        for place, taint in enumerate(taints or ()):
+            at = f"template.{field}[{place}]"
             if taint.effect not in EFFECTS:
-                why = f"must be one of {', '.join(EFFECTS)}, is {taint.effect!r}"
-                yield f"template.{field}[{place}].effect", why
+                yield f"{at}.effect", f"must be one of {', '.join(EFFECTS)}, is {taint.effect!r}"
+            if not _is_key(taint.key):
+                yield f"{at}.key", f"is not the key of a taint: {taint.key!r}"
+            elif taint.key in (MARKED, DELETING):
+                yield f"{at}.key", f"{taint.key} is set by the controller; remove it"
+            if not _is_value(taint.value):
+                yield f"{at}.value", f"is not the value of a taint: {taint.value!r}"
+            if (taint.key, taint.effect) in seen:
+                yield at, f"{taint.key}:{taint.effect} is there twice"
+            seen.add((taint.key, taint.effect))
+
+
+def _is_key(text: str) -> bool:
+    """Whether the API server takes a text as the key of a label or taint."""
+    return _KEY.fullmatch(text) is not None and len(text.rpartition("/")[0]) <= 253
+
+
+def _is_value(text: str) -> bool:
+    """Whether the API server takes a text as the value of a label or taint."""
+    return _VALUE.fullmatch(text) is not None and len(text) <= 63
 
 
 def _wrong_numbers(spec: ProvisionerSpec) -> Mistakes:
@@ -136,7 +177,8 @@ def _mistakes_in_device(device: DeviceTemplate) -> Mistakes:
         for field in ("capacity", "counters"):
             for name, text in (getattr(one, field) or {}).items():
                 try:
-                    number(str(text.get("value") if isinstance(text, dict) else text))
+                    if number(str(text.get("value") if isinstance(text, dict) else text)) < 0:
+                        yield f"{prefix}{field}.{name}", "must not be negative"
                 except BadQuantity as error:
                     yield f"{prefix}{field}.{name}", str(error)
     for prefix, part in partitions:
@@ -204,11 +246,10 @@ def group_of(
         for resource, amount in needs:
             if resource in room:
                 room[resource] = max(0, room[resource] - amount)
-    gpu = core_name(spec.gpu_resource)
-    if devices:
-        room = {**devices, **room}
-        if gpu not in room and DEVICES in room:
-            gpu = DEVICES  # its GPUs are allocated by claims only
+    room = {**(devices or {}), **room}
+    gpu: str | None = core_name(spec.gpu_resource)
+    if gpu not in room:
+        gpu = DEVICES if DEVICES in room else None  # its GPUs are allocated by claims only, or it has none
     group = Group(
         name=name,
         resources=amounts(room),
@@ -226,7 +267,27 @@ def group_of(
     return Provisioned(group, spec.provider, spec.template.settings or {}, gpu)
 
 
-def _scale_down(spec: ProvisionerSpec, gpu: str) -> ScaleDown | None:
+def held_group(provisioner: NodeProvisioner) -> Group:
+    """The frozen group of a NodeProvisioner that has mistakes: nothing is bought, and nothing of it is released.
+
+    Without a group its machines would be drained, as those of a deleted provisioner are.
+    """
+    spec, name = provisioner.spec, provisioner.metadata.name
+    room: dict[str, int] = {}
+    for resource, text in (spec.template.resources or {}).items():
+        with suppress(BadQuantity):
+            room |= parsed({resource: text})
+    return Group(
+        name=name,
+        resources=amounts({resource: amount for resource, amount in room.items() if amount > 0}),
+        max=max(0, spec.max_nodes),
+        labels={**(spec.template.labels or {}), PROVISIONER: name},
+        taints=taints_of(spec.template.taints),
+        frozen=True,
+    )
+
+
+def _scale_down(spec: ProvisionerSpec, gpu: str | None) -> ScaleDown | None:
     if spec.min_gpu_utilization_percent is None:
         return None
     rule = UtilizationTarget(

@@ -6,7 +6,9 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)", re.ASCII)
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _NAMED: Final = {
     "@hourly": "0 * * * *",
@@ -17,17 +19,15 @@ _NAMED: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-LONGEST_WINDOW: Final = 7 * 86400
-"""The longest window of a budget in seconds, which limits the search for its start."""
+LONGEST_WINDOW: Final = 366 * 86400
+"""Seconds for which the start of a window is searched: every schedule but one of a leap day opens once a year."""
 
 
 def duration(text: str) -> float:
-    """Parse ``10m``, ``1h30m`` or ``45s`` as seconds; ``ValueError`` for anything else."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not text.strip():
+    """Parse ``10m``, ``1h30m`` or ``45s`` as seconds, the parts in any order; ``ValueError`` for anything else."""
+    if _DURATION.fullmatch(text.strip()) is None:
         raise ValueError(f"must be a duration such as 90s, 10m or 1h30m, is {text!r}")
-    hours, minutes, seconds, thousandths = (float(part) if part else 0.0 for part in match.groups())
-    return hours * 3600 + minutes * 60 + seconds + thousandths / 1000
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 
 
 def cron(text: str) -> tuple[frozenset[int], ...]:

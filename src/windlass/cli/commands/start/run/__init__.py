@@ -24,7 +24,7 @@ from windlass.control.leadership import NotLeading
 from windlass.control.report.events import AssignmentLog, EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
-from windlass.workloads.protocol import ElectedWorkload
+from windlass.workloads.protocol import ElectedWorkload, ProviderNamingWorkload
 
 from .stop_signals import stop_signals
 
@@ -205,7 +205,7 @@ class _Running:
     async def _reload(self) -> None:
         try:
             config = read_config(self.file.read_bytes(), path=self.file)
-            _check_fixed(self.components.config, config)
+            _check_fixed(self.components, config)
             components = build_components(config, like=self.components)
             await self.service.reconfigure(config.settings, components.providers, components.workload)
         except ConfigError as error:
@@ -216,17 +216,21 @@ class _Running:
             self.log.message(f"{self.file} is refused, the old settings stay in use: {error}", alarm=True)
         else:
             before, self.components = self.components, components
+            if isinstance(components.workload, ProviderNamingWorkload):
+                components.workload.use_providers(components.providers)
             await before.close(but=components)
             self.log.message(f"{self.file} is reloaded")
 
 
-def _check_fixed(before: Config, after: Config) -> None:
-    """List the changes that need a restart."""
-    wrong = []
+def _check_fixed(running: Components, after: Config) -> None:
+    """Raise ``ConfigError`` with the changes that need a restart."""
+    before, wrong = running.config, []
     if before.journal != after.journal:
         wrong.append("journal: cannot change while the controller runs; restart it")
     if before.leader.lease != after.leader.lease:
         wrong.append("leader: cannot change while the controller runs; restart it")
+    if before.workload != after.workload and getattr(running.workload, "election", None) is not None:
+        wrong.append("workload: cannot change while the controller holds its lease; restart it")
     if wrong:
         raise ConfigError(wrong)
 

@@ -13,7 +13,7 @@ from windlass.control.report.events import EventLine, lines
 from windlass.control.shadow import Shadow
 from windlass.core.model.reasons import plural
 from windlass.journal import open_journal
-from windlass.workloads.protocol import Workload
+from windlass.workloads.protocol import ElectedWorkload, Workload
 
 from . import RunLog, steady
 from .stop_signals import stop_signals
@@ -49,6 +49,8 @@ async def run_shadow(file: str, config: Config, log: RunLog) -> int:
         log.message(f"shadow mode: nothing is changed; what it would do is recorded in {location}")
         interval = config.settings.policy.evaluation_interval
         try:
+            if isinstance(components.workload, ElectedWorkload) and components.workload.health is not None:
+                await components.workload.health.start()
             while not stop.is_set():
                 for line in lines(await shadow.tick()):
                     log.write(line)
