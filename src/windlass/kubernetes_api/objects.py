@@ -250,9 +250,27 @@ class JobSpec(Struct, frozen=True):
     suspend: bool = False
 
 
+class JobStatus(Struct, frozen=True):
+    succeeded: int | None = None
+    failed_indexes: str | None = None
+
+
 class KubeJob(Struct, frozen=True):
     metadata: Meta
     spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def pods(self) -> int:
+        """How many pods an indexed Job runs at once: its parallelism, and at the end what is left to complete."""
+        most = self.spec.parallelism or 1
+        if self.spec.completions is None:
+            return most
+        done = self.status.succeeded or 0
+        for span in filter(None, (self.status.failed_indexes or "").split(",")):
+            first, _, last = span.partition("-")
+            done += int(last or first) - int(first) + 1
+        return max(1, min(most, self.spec.completions - done))
 
 
 class GangPolicy(Struct, frozen=True):

@@ -229,7 +229,9 @@ class KubernetesWorkload:
         """Keep the decision and publish it."""
         self.decision = decision
         if decision.plan is not None:
-            self.devices.on_plan(one.demand for one in decision.plan.waiting)
+            waiting = [one.demand for one in decision.plan.waiting]
+            self.devices.on_plan(waiting)
+            self._demand.on_plan(waiting)
         if self.publisher is not None:
             self.publisher.on_decision(decision, self.waiting)
 
@@ -291,7 +293,7 @@ class KubernetesWorkload:
             return self.mirror.gang_size(pod.namespace, pod.gang)
         kind, _, name = pod.owner.partition("/")
         job = self.mirror.jobs.store.get(f"{pod.namespace}/{name}") if kind == "Job" else None
-        return job.spec.parallelism if job is not None else None
+        return job.pods if job is not None else None
 
     def _gang_running(self, pod: MirroredPod) -> int:
         """Return how many members of a pod's gang have a node already."""

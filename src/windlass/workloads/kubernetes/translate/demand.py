@@ -102,6 +102,10 @@ class DemandMaker:
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[PodShape, str]] = {}
+        self._waits: frozenset[str] = frozenset()
+        """Demands that found no place in the last plan."""
+        self._split: set[str] = set()
+        """Gangs that found no place as a whole, and have more pods than must start together."""
 
     def waiting(
         self,
@@ -135,12 +139,18 @@ class DemandMaker:
             kinds.setdefault(name, []).append(pod)
         for name, members in sorted(kinds.items()):
             members.sort(key=lambda one: one.key)
-            try:
-                demands.append(self._demand(name, members, gang_size, members_running, rules, devices, name in shared))
-                behind[name] = tuple(members)
-            except NeverMatches as error:
-                wrong |= {pod.key: str(error) for pod in members}
-                held.setdefault(name, []).extend(members)
+            size = gang_size(members[0])
+            left = None if size is None else size - members_running(members[0])
+            for part, some, is_gang in self._parts(name, members, left):
+                try:
+                    if is_gang and len(some) < (left or 0):
+                        raise NeverMatches(f"gang of {size}: only {len(some)} of its pods exist")
+                    demands.append(self._demand(part, some, is_gang, rules, devices, name in shared))
+                    behind[part] = tuple(some)
+                except NeverMatches as error:
+                    wrong |= {pod.key: str(error) for pod in some}
+                    held.setdefault(part, []).extend(some)
+        self._split &= kinds.keys()
         taken = {one.id for one in demands}
         demands += [self._held(name, pods, wrong) for name, pods in sorted(held.items()) if name not in taken]
         return WaitingPods(tuple(demands), behind, wrong)
@@ -156,24 +166,51 @@ class DemandMaker:
             not_understood=True,
         )
 
+    def on_plan(self, waiting: Iterable[str]) -> None:
+        """Learn which demands found no place in the last plan."""
+        self._waits = frozenset(waiting)
+
+    def _parts(
+        self, name: str, members: Sequence[MirroredPod], left: int | None
+    ) -> list[tuple[str, Sequence[MirroredPod], bool]]:
+        """The demands of one owner's pods, each with its id and whether it is a gang. ``left``: how many pods of a gang
+        still have to start together; None: they are no gang.
+
+        A gang with more pods is first planned for as a whole. If there is no place for the whole, only as many as must
+        start together are a gang from then on, and the others are single pods, once the gang has its place.
+        """
+        if left is None:
+            return [(name, members, False)]
+        if name in self._waits and 0 < left < len(members):
+            self._split.add(name)
+        if left > 0 and name not in self._split:
+            return [(name, members, True)]
+        found: list[tuple[str, Sequence[MirroredPod], bool]] = [(name, members[:left], True)] if left > 0 else []
+        if found and name in self._waits:
+            return found
+        kinds: dict[int, list[MirroredPod]] = {}
+        for one in members[max(0, left) :]:
+            kinds.setdefault(id(one.shape), []).append(one)
+        for some in kinds.values():
+            found.append((f"{name}#{self._mark_of(some[0].shape)}" if found else name, some, False))
+        return found
+
     def _demand(
         self,
         name: str,
         members: Sequence[MirroredPod],
-        gang_size: Callable[[MirroredPod], int | None],
-        members_running: Callable[[MirroredPod], int],
+        is_gang: bool,
         rules: Callable[[MirroredPod], PodRules],
         devices: DeviceNeeds | None,
         shares_claim: bool,
     ) -> Demand:
         extra = Extra(name, devices)
-        size = gang_size(members[0])
         if shares_claim and len(members) > 1:
-            if size is not None:
+            if is_gang:
                 raise NeverMatches("pods of a gang share a ResourceClaim, which is not planned for")
             return self._sharing(name, members, rules, extra)
-        if size is not None:
-            return self._gang(name, members, size - members_running(members[0]), rules, extra)
+        if is_gang:
+            return self._gang(name, members, rules, extra)
         return self._single(name, members, rules(members[0]), extra)
 
     def _sharing(
@@ -201,12 +238,15 @@ class DemandMaker:
     def _id(self, pod: MirroredPod) -> str:
         if pod.gang or not pod.owner or pod.owner.startswith("ProvisioningRequest/"):
             return demand_id(pod)
-        known = self._marks.get(id(pod.shape))
-        if known is None or known[0] is not pod.shape:
+        return f"{pod.namespace}/{pod.owner}#{self._mark_of(pod.shape)}"
+
+    def _mark_of(self, shape: PodShape) -> str:
+        known = self._marks.get(id(shape))
+        if known is None or known[0] is not shape:
             if len(self._marks) > 10_000:
                 self._marks.clear()
-            known = self._marks[id(pod.shape)] = (pod.shape, _mark(pod.shape))
-        return f"{pod.namespace}/{pod.owner}#{known[1]}"
+            known = self._marks[id(shape)] = (shape, _mark(shape))
+        return known[1]
 
     def _single(self, name: str, members: Sequence[MirroredPod], rules: PodRules, extra: Extra) -> Demand:
         shape = members[0].shape
@@ -231,19 +271,14 @@ class DemandMaker:
         self,
         name: str,
         members: Sequence[MirroredPod],
-        size: int,
         rules: Callable[[MirroredPod], PodRules],
         extra: Extra,
     ) -> Demand:
-        """Return the demand of a gang's waiting members. A gang with too few pods cannot start: it waits for the
-        rest.
-        """
+        """Return the demand of the pods of a gang that must start together."""
         kinds: dict[int, list[MirroredPod]] = {}
         for one in members:
             kinds.setdefault(id(one.shape), []).append(one)
         bundles = [self._bundle(group, rules(group[0]), extra) for group in kinds.values()]
-        if len(members) < size:
-            raise NeverMatches(f"gang of {size}: only {len(members)} of its pods exist")
         return Demand(
             id=name,
             bundles=tuple(bundles),
