@@ -339,8 +339,10 @@ class KubernetesWorkload:
             if provisioner.metadata.deletion_timestamp is not None:
                 # A deleted provisioner is no longer a group, so the controller drains its slices. With the policy
                 # Orphan it stays a frozen group until its nodes are orphaned: they must not be drained.
-                is_orphaned = provisioner.spec.deletion_policy == "Orphan" and group is not None
-                group = replace(group, group=replace(group.group, frozen=True, min=0, spare=0)) if is_orphaned else None
+                if group is not None and provisioner.spec.deletion_policy == "Orphan":
+                    group = replace(group, group=replace(group.group, frozen=True, min=0, spare=0))
+                else:
+                    group = None
             found[name] = KnownProvisioner(provisioner, group, mistakes[name], gpu, held)
         self._groups = {name: one for name, one in self._groups.items() if name in found}
         return found

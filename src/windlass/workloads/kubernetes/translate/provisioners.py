@@ -55,9 +55,7 @@ def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
     """Return the mistakes in a NodeProvisioner, each with its field; empty if it is valid."""
     name = provisioner.metadata.name
     wrong = ["metadata.name: must be 63 characters at most: it is the value of a label"] if len(name) > 63 else []
-    checks = (_wrong_resources, _wrong_devices, _wrong_labels, _wrong_taints, _wrong_numbers, _wrong_words)
-    checks += (_wrong_repair,)
-    wrong += [f"spec.{field}: {why}" for check in checks for field, why in check(provisioner.spec)]
+    wrong += [f"spec.{field}: {why}" for check in _CHECKS for field, why in check(provisioner.spec)]
     for place, budget in enumerate(provisioner.spec.budgets or ()):
         if why := _mistake_in_budget(budget):
             wrong.append(f"spec.budgets[{place}]: {why}")
@@ -159,6 +157,17 @@ def _wrong_repair(spec: ProvisionerSpec) -> Mistakes:
             yield f"repair[{place}].status", f"must be True, False or Unknown, is {rule.status!r}"
         if why := _mistake_in_duration(rule.after):
             yield f"repair[{place}].after", why
+
+
+_CHECKS: Final = (
+    _wrong_resources,
+    _wrong_devices,
+    _wrong_labels,
+    _wrong_taints,
+    _wrong_numbers,
+    _wrong_words,
+    _wrong_repair,
+)
 
 
 def _mistake_in_duration(text: str) -> str:
