@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from windlass.pool.temp_dirs import OWNER, own_directory, sweep
+from windlass.pool.transport.temp_dirs import OWNER, own_directory, sweep
 
 
 def test_the_directory_of_a_program_that_is_gone_is_removed_and_no_other(tmp_path):
     program = (
         "import sys, pathlib\n"
-        "from windlass.pool.temp_dirs import own_directory\n"
+        "from windlass.pool.transport.temp_dirs import own_directory\n"
         "print(own_directory(pathlib.Path(sys.argv[1])))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -133,6 +133,9 @@ def test_exceptions_may_stand_where_values_would():
         one, two = wl.gather(square(2), fails(7), return_exceptions=True) >> pool
         assert one == 4
         assert isinstance(two, ValueError)
+        first, last = (wl.gather(fails(7), square(2), return_exceptions=True) > pool).result(10)
+        assert isinstance(first, ValueError)
+        assert last == 4
 
 
 def test_futures_are_ordinary_futures():

@@ -22,15 +22,16 @@ from windlass.pool.engines.registry import engine_of
 from windlass.pool.options import PoolShape
 from windlass.pool.report.console import Console
 from windlass.pool.transport.data_store import DataStore
+from windlass.pool.transport.temp_dirs import own_directory
 from windlass.providers.protocol import Provider
 
+from .config_file import JOURNAL, write_config
 from .environment import Image, prepared_here
 from .errors import BadPool, PoolClosed, PoolError
 from .local import Local
 from .loop_thread import LoopThread
 from .machines import LOOPBACK, RemoteMachines
 from .runtime import PoolRuntime
-from .temp_dirs import JOURNAL, own_directory, write_config
 
 log = logging.getLogger(__name__)
 

@@ -351,9 +351,11 @@ class ComputePool:
         made = compute_of(function)
         return self.stream([made(*args) for args in zip(*iterables, strict=False)], ordered=ordered)
 
-    def submit_all(self, tasks: Sequence[AnyTask], make: Callable[[list[Any]], Any]) -> Future[Any]:
+    def submit_all(
+        self, tasks: Sequence[AnyTask], make: Callable[[list[Any]], Any], *, return_exceptions: bool = False
+    ) -> Future[Any]:
         """Start many tasks and return one future of all their values."""
-        future = AllFuture(make)
+        future = AllFuture(make, return_exceptions=return_exceptions)
         self.start_all(tasks, future.on_result, begun=lambda started: future.begin(started, len(tasks)))
         return future
 

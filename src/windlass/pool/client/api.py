@@ -303,7 +303,7 @@ class Gathered(Sendable[V]):
     def _start(self, pool: ComputePool) -> Future[V]:
         if self.stream:
             raise BadPool("a stream cannot be started with >; iterate over gather(..., stream=True) >> pool")
-        return pool.submit_all(self.tasks, list)
+        return pool.submit_all(self.tasks, list, return_exceptions=self.return_exceptions)
 
     def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]:
         return TaskSequence[*tuple[Any, ...]](self.tasks) & other

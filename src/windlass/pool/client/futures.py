@@ -347,13 +347,13 @@ def streamed(ticket: StreamTicket, cancel: Callable[[], None]) -> Iterator[Any]:
 
 class AllFuture(Future[Any]):
     """The future of many tasks. It is done when all tasks have ended, or when the first has failed; then the others are
-    cancelled.
+    cancelled. With ``return_exceptions`` none is cancelled, and exceptions are among the values.
     """
 
-    def __init__(self, make: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, make: Callable[[list[Any]], Any], *, return_exceptions: bool = False) -> None:
         """``make`` converts the list of values into the result."""
         super().__init__()
-        self._make, self._left = make, 0
+        self._make, self._left, self._return_exceptions = make, 0, return_exceptions
         self._failed: int | None = None
         """The first task that failed: those that were cancelled because of it get their own exceptions later."""
         self.started: Started
@@ -370,7 +370,7 @@ class AllFuture(Future[Any]):
         self._left -= 1
         if self.done():
             return
-        if self.started.collection.failed(position):
+        if not self._return_exceptions and self.started.collection.failed(position):
             self._failed = position
         if not self._left or self._failed is not None:
             self._end(whole=not self._left)
@@ -391,7 +391,7 @@ class AllFuture(Future[Any]):
         try:
             if self._failed is not None:
                 self.started.value(self._failed, return_exceptions=False)
-            return self._make(self.started.values(return_exceptions=False)), None
+            return self._make(self.started.values(self._return_exceptions)), None
         except BaseException as error:  # noqa: BLE001  # raised by ``result``, each time that it is asked for
             return None, error
 

@@ -109,6 +109,12 @@ async def serve(parameters: dict[str, Any]) -> None:
     await ended.wait()
     await server.part()
     sweep()  # large values of a program that was killed
+    if os.getppid() != parameters["pool"]:
+        from windlass.pool.transport.temp_dirs import (
+            sweep_after_kill,  # late: a scheduler that starts does not wait for it
+        )
+
+        sweep_after_kill()
     os._exit(0)  # nothing needs to be cleaned up
 
 

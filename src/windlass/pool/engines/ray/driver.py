@@ -323,6 +323,12 @@ async def serve(parameters: dict[str, Any]) -> None:
     finally:
         session.end()
         sweep()  # large values of a program that was killed
+        if os.getppid() != parameters["pool"]:
+            from windlass.pool.transport.temp_dirs import (
+                sweep_after_kill,  # late: a driver that starts does not wait for it
+            )
+
+            sweep_after_kill()
     os._exit(0)  # the driver's own threads have nothing left to do
 
 

@@ -1,6 +1,7 @@
 """This module makes the temporary directory of a pool, and removes those that killed programs left behind.
 
-A pool that is closed removes its own. One whose program was killed cannot: the next pool of the same user does it.
+A pool that is closed removes its own. One whose program was killed cannot: its engine's process does it, or else the
+next pool of the same user.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
-from windlass.core.model.snapshot import Snapshot
-from windlass.pool.options import PROVIDER, PoolShape
 from windlass.providers.local.supervisor import HostProcess
-from windlass.scenario.writer import write_scenario
 
 PREFIX = "windlass-pool-"
 OWNER = "owner.json"
@@ -33,29 +32,35 @@ def own_directory(base: Path | None = None) -> Path:
 
 
 def sweep(base: Path) -> list[Path]:
-    """Remove the directories of this user's pools whose programs have ended; return those that were removed."""
+    """Remove the directories of this user's pools whose programs have ended; return them."""
     gone = []
     for directory in base.glob(f"{PREFIX}*"):
         with suppress(OSError, ValueError, TypeError):
             mine = not directory.is_symlink() and directory.stat().st_uid == os.getuid()
             if mine and not HostProcess(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
-                shutil.rmtree(directory, ignore_errors=True)
                 gone.append(directory)
+                _remove(directory)
     return gone
 
 
-FILE = "windlass.yaml"
-JOURNAL = "journal.db"
+def _remove(directory: Path) -> None:
+    """Remove a directory, and the name of its owner last: what is still written into it meanwhile can be removed by the
+    next sweep.
+    """
+    for one in directory.iterdir():
+        if one.name != OWNER:
+            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+    shutil.rmtree(directory)
 
 
-def write_config(shape: PoolShape, directory: Path, nodes: Path) -> None:
-    """Write a configuration with the pool's groups and its journal. JSON is valid YAML."""
-    groups = tuple(one.group for one in shape.settings.groups)
-    written = write_scenario(Snapshot(groups, cluster=shape.settings.cluster))
-    config = {
-        **written,
-        "providers": {PROVIDER: {"type": "local", "directory": str(nodes)}},
-        "workload": {"type": "pool"},
-        "journal": {"location": str(directory / JOURNAL)},
-    }
-    (directory / FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+SWEEPS = 20
+PAUSE = 0.25
+"""How often a process of a killed program's pool sweeps, and the seconds before each time: its nodes still end."""
+
+
+def sweep_after_kill(base: Path | None = None) -> None:
+    """Remove the directory of a program that was killed."""
+    for _ in range(SWEEPS):
+        time.sleep(PAUSE)
+        if not sweep(base or Path(tempfile.gettempdir())):
+            return
