@@ -15,7 +15,7 @@ from windlass.control.observe.validation import InvalidAnswer, Lists, Views
 from windlass.control.reconcile import cycle
 from windlass.control.settings import Settings
 from windlass.control.state.active_slices import ActiveSlices
-from windlass.control.state.diff import diff, note_change
+from windlass.control.state.diff import diff, updated
 from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
@@ -196,10 +196,7 @@ def test_the_diff_over_several_steps_equals_the_full_diff_of_both_ends(seed: int
     for _ in range(dice.randint(1, 12)):
         touched = dice.sample([f"s-{number}" for number in range(25)], 4)
         news = {name: dice.choice((object(), first.get(name) or object())) for name in touched[:3]}
-        after = {**table, **news}
-        over = [name for name in touched[3:] if after.pop(name, None) is not None]
-        note_change(table, after, list(news), over)
-        table = after
+        table = updated(table, news, touched[3:])
     found = diff(first, table)
     assert set(found.changed) == {name for name, one in table.items() if first.get(name) is not one}
     assert set(found.gone) == first.keys() - table.keys()
@@ -212,8 +209,7 @@ def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
     def work(name: str) -> int:
         tables: list[dict[str, object]] = [{}]
         for number in range(3_000):
-            after = {**tables[-1], f"{name}-{number % 50}": object()}
-            note_change(tables[-1], after, [f"{name}-{number % 50}"], [])
+            after = updated(tables[-1], {f"{name}-{number % 50}": object()})
             tables = [*tables[-9:], after]
             assert len(diff(tables[0], after).changed) == len(tables) - 1
         return len(after)

@@ -17,7 +17,7 @@ from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.state_reader import recovered_with_checkpoint
 from windlass.control.settings import GroupSettings, Interval, Policy, Settings
 from windlass.control.state import fleet as fleet_module
-from windlass.control.state.diff import note_change
+from windlass.control.state.diff import updated
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
@@ -319,12 +319,15 @@ def test_what_has_no_bug_breaks_nothing():
 
 
 def test_a_fleet_that_keeps_back_what_it_has_changed_is_caught_when_it_is_read_again(monkeypatch):
-    def noting_less(before, after, changed, gone):
-        note_change(before, after, list(changed)[1:], gone)
+    def registering_less(before, changed, gone):
+        first, rest = dict([*changed.items()][:1]), dict([*changed.items()][1:])
+        after = updated(before, rest, gone)
+        after.update(first)
+        return after
 
     killed = script(faults=(Fault("killed", rate=0.02),))
     assert broken(simulate(killed)) == set()
-    monkeypatch.setattr(fleet_module, "note_change", noting_less)
+    monkeypatch.setattr(fleet_module, "updated", registering_less)
     assert "S12" in broken(simulate(killed, stop_at_breach=False))
 
 

@@ -11,7 +11,7 @@ from itertools import compress, count
 from operator import attrgetter, is_not
 from typing import Any, Generic, TypeVar
 
-from windlass.control.state.diff import note_change
+from windlass.control.state.diff import updated
 
 T = TypeVar("T")
 
@@ -59,14 +59,8 @@ class InternedTable(Generic[T]):
         gone = [name for name in map(self._name, over) if name not in news]
         if len(answer) != len(self.table) - len(gone) + sum([name not in self.table for name in news]):
             return None  # an item is repeated
-        changed = [name for name, one in news.items() if self.table.get(name) is not one]
-        if not gone and not changed:
-            return self.table
-        found = {**self.table, **news}
-        for name in gone:
-            del found[name]
-        note_change(self.table, found, changed, gone)
-        return found
+        changed = {name: one for name, one in news.items() if self.table.get(name) is not one}
+        return updated(self.table, changed, gone) if gone or changed else self.table
 
     def _one_by_one(
         self, answer: Sequence[Any], strange: Callable[[Any], None], twice: Callable[[str], None]

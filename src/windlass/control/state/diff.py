@@ -1,7 +1,7 @@
 """``diff`` compares two tables that share most of their entries.
 
-Entries are compared by identity: a writer passes unchanged objects on and never mutates a table. A writer may also
-register the keys it changed; ``diff`` then skips the full comparison. Registering too few keys loses updates.
+Entries are compared by identity: a writer passes unchanged objects on and never mutates a table. A table that is made
+with ``updated`` needs no full comparison later: its difference is registered.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+T = TypeVar("T")
 Table = Mapping[str, Any]
 
 
@@ -33,12 +34,16 @@ class _RecentDiffs(threading.local):
         """Old table, new table and changed subjects, the newest last; enough entries for one pass."""
 
 
-_LATELY: Final = _RecentDiffs()
+_RECENT: Final = _RecentDiffs()
 
 
-def note_change(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:
-    """Register that the second table differs from the first in these subjects only."""
-    _LATELY.links.append((before, after, TableDiff(changed, gone)))
+def updated(before: Mapping[str, T], changed: Mapping[str, T], gone: Collection[str] = ()) -> dict[str, T]:
+    """Return the table with some subjects changed or added and others removed, and register the difference."""
+    after = {**before, **changed}
+    for subject in gone:
+        after.pop(subject, None)
+    _RECENT.links.append((before, after, TableDiff(changed, gone)))
+    return after
 
 
 def diff(before: Table, after: Table) -> TableDiff:
@@ -48,7 +53,7 @@ def diff(before: Table, after: Table) -> TableDiff:
     touched = _touched(before, after)
     if touched is None:
         found = full_diff(before, after)
-        note_change(before, after, *found)
+        _RECENT.links.append((before, after, found))
         return found
     changed = [one for one in touched if one in after and before.get(one) is not after[one]]
     return TableDiff(changed, [one for one in touched if one not in after and one in before])
@@ -66,9 +71,9 @@ def full_diff(before: Table, after: Table) -> TableDiff:
 def _touched(before: Table, after: Table) -> set[str] | None:
     """Return all subjects registered between the two tables; None: unknown."""
     found: set[str] = set()
-    for old, new, news in reversed(_LATELY.links):
+    for old, new, difference in reversed(_RECENT.links):
         if new is after:
-            found.update(news.changed, news.gone)
+            found.update(difference.changed, difference.gone)
             if old is before:
                 return found
             after = old

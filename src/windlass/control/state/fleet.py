@@ -19,7 +19,7 @@ from windlass.providers.protocol import Host
 from windlass.workloads.protocol import WorkNode
 
 from .active_slices import ActiveSlices
-from .diff import note_change
+from .diff import updated
 from .fast_replace import FastReplace
 
 
@@ -277,12 +277,7 @@ class Fleet:
         same = not records and not over
         if same and provider_health is self.provider_health and gone is self.gone and frozen is self.frozen:
             return self
-        slices = self.slices
-        if not same:
-            slices = {**slices, **records}
-            for name in over:
-                slices.pop(name, None)
-            note_change(self.slices, slices, records, over)
+        slices = self.slices if same else updated(self.slices, records, over)
         following = Fleet(slices, provider_health, gone, frozen)
         # Cached values are updated, which is cheaper than computing them again.
         if "activity" in self.__dict__:
