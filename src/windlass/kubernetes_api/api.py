@@ -211,7 +211,7 @@ async def patched(
 ) -> T | None:
     """Read, change and write an object until the write is not stale; None if it is gone or needs no change.
 
-    ``make`` gets the object as it is and returns a merge patch without metadata.resourceVersion, or None. With a
+    ``make`` gets the current object and returns a merge patch without metadata.resourceVersion, or None. With a
     ``subresource`` such as ``/status`` the patch goes there.
     """
     for attempt in range(tries):

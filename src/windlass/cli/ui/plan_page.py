@@ -2,7 +2,7 @@
 
 Changes and cost come first; then why these groups, what waits and what would unblock it; what
 stays is one line. Everything that can be many is folded: equal reasons with their count, ids as ranges, long lists with
-"and 40 more". On a terminal in colour and as wide as it is; elsewhere plain text of a fixed width.
+"and 40 more". On a terminal it is in colour and as wide as the terminal; elsewhere it is plain text of a fixed width.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from windlass.scenario.schema import MOST_SLICES
 from .base import ImportDraft, ImportReader, stand_in
 
 RESOURCES: Final = {"CPU": "cpu", "GPU": "gpu", "TPU": "tpu"}
-"""Ray's own names; all others stay as they are."""
+"""Ray's own names; all others are kept."""
 
 MAX_WORKERS: Final = 2
 IDLE_MINUTES: Final = 5

@@ -1,8 +1,8 @@
 """One flow from an observation to a plan, used by the controller, shadow mode, ``plan --live``, reports and simulator.
 
 ``observed_now`` merges an observation into the tables of the last one. ``fold_and_plan`` applies them to the fleet and
-plans. ``plan_fleet`` plans a fleet as it is. ``snapshot_of`` makes the planner's input: every slice, the availability
-of each group, what waits. Pure.
+plans. ``plan_fleet`` plans a fleet without a new observation. ``snapshot_of`` makes the planner's input: every slice,
+the availability of each group, what waits. Pure.
 """
 
 from __future__ import annotations

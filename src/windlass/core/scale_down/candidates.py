@@ -20,7 +20,7 @@ from windlass.core.plan_draft import PlanDraft
 
 
 class Release:
-    """The slices that may be released, counted down as they are."""
+    """The slices that may be released; each release is counted."""
 
     def __init__(self, draft: PlanDraft, waiting: dict[str, Waiting]) -> None:
         self.draft = draft

@@ -1,6 +1,6 @@
 """RemoteMachine is one machine with SSH: its connection, the agent on it, and the tunnel to its program.
 
-It connects at the first request and reconnects by itself. A request in flight when the connection breaks raises
+It connects at the first request and reconnects automatically. A request in flight when the connection breaks raises
 ``Unreachable``; every request can be repeated. A tunnel survives broken connections: it attaches again as soon as the
 machine answers, and its streams continue where they stopped.
 """

@@ -6,7 +6,7 @@ read it from all machines that answer, and are refused if their own epoch is low
 
 A machine that does not answer is out of stock. If one of our slices runs there, the list shows the slice in its last
 known state. After ``lost_after`` seconds without an answer the host counts as dead and its tunnel is closed. A program
-with a lease (in a pool) has ended by itself by then, so a slice that was terminated meanwhile is gone. A slice whose
+with a lease (in a pool) has ended on its own by then, so a slice that was terminated meanwhile is gone. A slice whose
 program has no lease stays in the list as ``ending`` until its machine answers and confirms the end.
 """
 

@@ -47,7 +47,7 @@ PER_SECOND: Final = 5
 SLOT: Final = 1 / PER_SECOND
 """Seconds between two messages. A late message does not delay those after it, as long as it is sent in its slot."""
 LATE: Final = 0.75 * SLOT
-"""A message that is later than this begins the slots anew."""
+"""A message that is later than this many seconds starts a new sequence of slots."""
 PASS_PATIENCE: Final = 0.1
 """Seconds that the feed waits for the end of a pass of this process before it works: both need the interpreter."""
 MARGIN: Final = 0.02

@@ -44,6 +44,6 @@ class PassChanges:
     arrived: tuple[RecordedTask, ...]
     started: tuple[RecordedTask, ...]
     nodes: tuple[tuple[WorkNode | None, WorkNode | None], ...]
-    """Nodes that changed: as they were and as they are."""
+    """Nodes that changed: before and after."""
     gone: tuple[str, ...]
     """Slices that have ended."""

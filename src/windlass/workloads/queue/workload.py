@@ -73,7 +73,7 @@ class QueueWorkload:
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
-        """Set the groups for hosts that join from now on; joined nodes stay as they are."""
+        """Set the groups for hosts that join from now on; joined nodes do not change."""
         self._groups = {group.name: group for group in groups}
 
     # -- the contract ------------------------------------------------------------------------------------------------

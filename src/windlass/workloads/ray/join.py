@@ -21,7 +21,7 @@ _SOCKET: Final = "/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_sto
 """The longest path that Ray appends to the directory."""
 NO_DRAIN: Final = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 """At 0, ``ray start`` does not drain its node again when it gets SIGTERM: Windlass ends a host only after its drain. On
-other machines SIGTERM may come from a shutdown, where that drain is of use."""
+other machines SIGTERM may come from a shutdown, where that drain is useful."""
 _LABEL: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?")
 _OWN_OPTION: Final = frozenset({"cpu", "gpu", "memory", "object_store_memory", "disk"})
 """Resources with an own option of ``ray start``, and those that Ray does not have."""

@@ -197,7 +197,7 @@ class RayWorkload:
             if not going and node.busy:
                 self._refuse(slice_id, epoch, _what_runs(node))
                 return
-            # A slice that has lost one host is of no use: its other hosts end when their work has ended.
+            # A slice that has lost one host is useless: its other hosts end when their work has ended.
             reason = PREEMPTION if going else IDLE_TERMINATION
             reply = await self._gcs.drain(node.id, reason, message(slice_id, epoch))
             if not reply.is_accepted:
