@@ -281,7 +281,7 @@ def test_a_controller_that_holds_slices_for_a_gang_past_its_deadline_is_caught(m
     honest = plan
 
     def clinging(snapshot):
-        made, held = honest(snapshot), Reason(Code.GANG_HELD, "held for gang late, which cannot start whole yet")
+        made, held = honest(snapshot), Reason(Code.GANG_HELD, "held for gang late, which cannot start yet")
         return replace(made, stays=tuple(replace(one, reason=held) for one in made.keep), _busy=tuple)
 
     planted_planner(monkeypatch, clinging)

@@ -30,7 +30,7 @@ SECTIONS = {
     },
     ("Inspect", "look"): {
         "status": "Show what the cluster is doing now.",
-        "why": "Explain the state of a job, a machine or a group, now or earlier.",
+        "why": "Explain a job, a machine or a group, now or in the past.",
         "events": "List what happened, and why.",
         "doctor": "Check everything that a cluster needs.",
         "top": "Watch the cluster live in the terminal.",
@@ -48,11 +48,11 @@ SECTIONS = {
         "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
     },
     ("What if", "whatif"): {
-        "plan": "Show what Windlass would do for a file or a live cluster, and why.",
+        "plan": "Show what it would do for a file or a live cluster.",
         "offers": "List cloud machines that fit, with prices.",
         "replay": "Repeat recorded decisions, with the same or other settings.",
         "compare": "Run one trace of jobs under several policies.",
-        "simulate": "Run a trace of jobs, or random clusters with faults, in a simulation.",
+        "simulate": "Run traces of jobs, or random faults, in a simulated cluster.",
         "shadow": "Show what a shadow controller would have done.",
     },
 }

@@ -129,7 +129,7 @@ def _called_back(release: Release) -> dict[int, Reason]:
     found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
     for position in draft.snapshot_tables.recallable:
         if position in release.placed and position not in found:
-            found[position] = Reason(Code.DEMAND, "demand is placed on it: cheaper than a new slice")
+            found[position] = Reason(Code.DEMAND, "demand is placed on it, which is cheaper than a new machine")
     return found
 
 

@@ -98,7 +98,7 @@ def next_step(
 
 def _of_requesting(one: Situation) -> Step:
     if one.sight.instance is not None:
-        return State.BOOTING, Reason(Code.BOOTING, "the provider shows it")
+        return State.BOOTING, Reason(Code.BOOTING, "the provider lists it")
     if not one.is_late:
         return None
     attempts = one.record.attempts
@@ -137,7 +137,7 @@ def _of_initializing(one: Situation) -> Step:
 
 def _vanished_or_joined(one: Situation) -> Step:
     if one.record.seen and one.is_gone and not one.is_contradicted:
-        return State.LOST, Reason(Code.LOST, f"vanished from the provider's list while {one.record.state}")
+        return State.LOST, Reason(Code.LOST, f"missing from the provider's list while {one.record.state}")
     if one.sight.whole(one.group):
         return State.READY, Reason(one.record.started_for.code, "every host has joined")
     return None
@@ -177,7 +177,7 @@ def _of_draining(one: Situation) -> Step:
     by_choice = record.leaving is None and one.group is not None
     if sight.running and record.marked_until is not None and by_choice:
         # Only empty slices are marked. Work was placed there since, so it stays and is unmarked.
-        return State.READY, Reason(Code.DRAIN_ABORTED, f"{plural(sight.running, 'task')} landed there")
+        return State.READY, Reason(Code.DRAIN_ABORTED, f"{plural(sight.running, 'task')} started there")
     evicted = one.policy.allow_eviction and record.must_go
     may_abort = by_choice and not (evicted or record.final or record.certified)
     if one.is_late and may_abort:
@@ -193,7 +193,7 @@ def _of_lost(one: Situation) -> Step:
     if one.is_gone:
         return _confirmed_gone(one)
     if one.sight.whole(one.group) and not one.sight.dead_host:
-        return State.READY, Reason(Code.BUSY, "it came back with its work")
+        return State.READY, Reason(Code.BUSY, "it answers again, with its work")
     if one.sight.instance is not None:
         return State.TERMINATING, Reason(
             one.record.reason.code, f"{one.record.reason.why}; the rest of it is terminated"
@@ -234,10 +234,10 @@ def _lost(one: Situation) -> Step:
     if sight.lost_node:
         return State.LOST, Reason(Code.LOST, sight.lost_node)
     if one.is_gone and not one.is_contradicted:
-        return State.LOST, Reason(Code.LOST, "vanished from the provider's list without our asking")
+        return State.LOST, Reason(Code.LOST, "missing from the provider's list, although it was not ended")
     if sight.dead_host and sight.instance is not None:
         if sight.instance.preempted_at is not None:
-            return State.LOST, Reason(Code.PREEMPTED, "the provider takes it back")
+            return State.LOST, Reason(Code.PREEMPTED, "the provider preempts it")
         return State.LOST, Reason(Code.LOST, _death(sight.instance, "one of its hosts is dead"))
     return None
 

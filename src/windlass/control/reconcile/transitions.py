@@ -421,7 +421,7 @@ def _must_leave(record: SliceRecord, sight: SliceObservation, policy: Policy, no
         return Reason(Code.UNHEALTHY, why)
     taken_at = sight.instance.preempted_at if sight.instance is not None else None
     if taken_at is not None:
-        return Reason(Code.PREEMPTED, f"the provider takes it back in {seconds(max(0, round(taken_at - now)))}")
+        return Reason(Code.PREEMPTED, f"the provider preempts it in {seconds(max(0, round(taken_at - now)))}")
     unwell = 0.0 if record.unwell_since is None else now - record.unwell_since
     if unwell >= policy.unhealthy_timeout:
         return Reason(Code.UNHEALTHY, f"incomplete or unhealthy in the workload for {seconds(unwell)}")

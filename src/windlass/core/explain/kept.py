@@ -18,7 +18,7 @@ _GOING: Final = {
     },
 }
 _COMING: Final = {
-    state: Reason(Code.LAUNCHING, f"{state}: nothing needs it now; once ready it falls under the idle rules")
+    state: Reason(Code.LAUNCHING, f"{state}: nothing needs it now; when it is ready, the idle rules apply")
     for state in IN_FLIGHT
 }
 
@@ -67,9 +67,9 @@ def _reason_to_stay(release: Release, position: int) -> Reason:
     if position in release.placed:
         return Reason(Code.PLACED, "demand is placed on it in this plan" + _beside_work(draft, position))
     if item.id in kind.protected:
-        return Reason(Code.PROTECTED, f"{kind.name} names it as protected")
+        return Reason(Code.PROTECTED, f"it is listed in protected of {kind.name}")
     if position in release.held:
-        return Reason(Code.GANG_HELD, f"held for gang {release.held[position]}, which cannot start whole yet")
+        return Reason(Code.GANG_HELD, f"held for gang {release.held[position]}, which cannot start yet")
     if position in draft.requested:
         return Reason(Code.REQUESTED_CAPACITY, "a standing request needs its room")
     if kind.frozen:
@@ -88,10 +88,12 @@ def _reason_to_stay(release: Release, position: int) -> Reason:
     if floor is not None:
         return floor
     if not item.healthy:
-        return Reason(Code.NOT_WORTH_IT, "a node of it is unhealthy: replacing it is not a matter of scaling down")
+        return Reason(
+            Code.NOT_WORTH_IT, "one of its nodes is unhealthy: the controller replaces it, no release rule does"
+        )
     if release.launching[group]:
         return Reason(Code.NOT_WORTH_IT, f"this plan launches {kind.name}: none is released at the same time")
-    return Reason(Code.NOT_WORTH_IT, f"no rule of {kind.name} asks for its release")
+    return Reason(Code.NOT_WORTH_IT, f"no rule of {kind.name} releases it")
 
 
 def _beside_work(draft: PlanDraft, position: int) -> str:

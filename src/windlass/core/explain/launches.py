@@ -181,7 +181,7 @@ def _lost(
         prices = f"{explain.prices[other]} a machine, {explain.prices[purchase.group]} for {winner.name}"
         if draft.snapshot.cluster.apart is not None and sum(count for _, count in purchase.tasks) == 1:
             return Reason(Code.DEARER, f"a task alone would cost more with it ({prices})")
-        return Reason(Code.DEARER, f"all that is left would cost more with it ({prices})")
+        return Reason(Code.DEARER, f"the remaining work would cost more with it ({prices})")
     if draft.strategy == "rank":
         ranks = f"rank {loser.rank}, {winner.name} has rank {winner.rank}"
         return Reason(

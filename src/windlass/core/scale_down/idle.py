@@ -22,7 +22,7 @@ def release_surplus(release: Release) -> None:
 
 def surplus_reason(draft: PlanDraft, position: int) -> Reason:
     item = draft.slices[position]
-    return Reason(Code.SURPLUS, f"{item.state}, and no demand, floor or request needs another {item.group}")
+    return Reason(Code.SURPLUS, f"{item.state}, and no demand, min, spare or request needs another {item.group}")
 
 
 def release_idle(release: Release) -> None:

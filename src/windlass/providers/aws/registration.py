@@ -98,7 +98,12 @@ AWS_INSTANCES: Final = ProviderType(
                 absent="the on-demand price",
             ),
             Setting(
-                "endpoint_url", Name(), None, "", "The URL of another EC2, such as a fake one.", absent="that of AWS"
+                "endpoint_url",
+                Name(),
+                None,
+                "",
+                "The URL of another EC2 API, such as a fake one.",
+                absent="that of AWS",
             ),
             Setting("user", Name(), "ubuntu", "", "The user name of the image."),
             Setting(
@@ -106,7 +111,7 @@ AWS_INSTANCES: Final = ProviderType(
                 Place(),
                 None,
                 "",
-                "The path of our private key.",
+                "The file with the private key.",
                 absent="one is created in `~/.config/windlass`",
             ),
             Setting(
@@ -117,7 +122,7 @@ AWS_INSTANCES: Final = ProviderType(
                 "The network from which the created security group allows SSH.",
                 absent="this computer's public address",
             ),
-            Setting("connect", OneOf(("tunnel", "direct")), "tunnel", "", "As for machines with SSH."),
+            Setting("connect", OneOf(("tunnel", "direct")), "tunnel", "", "`tunnel` or `direct`, as for `type: ssh`."),
             Setting(
                 "disk", Whole(low=SMALLEST_DISK, high=LARGEST_DISK), 50, "GiB", "The size of the encrypted root disk."
             ),

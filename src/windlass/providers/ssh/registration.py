@@ -77,13 +77,20 @@ SSH_MACHINES: Final = ProviderType(
                 "The machines: `address`, `user@address`, or a mapping with `address`, `port`, `user`, `resources` "
                 "(default: read from the machine) and `labels`.",
             ),
-            Setting("user", Name(), None, "", "The user name for machines without their own.", absent="your user name"),
+            Setting(
+                "user",
+                Name(),
+                None,
+                "",
+                "The user name on machines for which `hosts` gives none.",
+                absent="your user name",
+            ),
             Setting(
                 "key_file",
                 Place(),
                 None,
                 "",
-                "The path of our private key.",
+                "The file with the private key.",
                 absent="the SSH agent and the usual files of `~/.ssh`",
             ),
             Setting(

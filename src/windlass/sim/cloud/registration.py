@@ -11,7 +11,7 @@ from windlass.providers.protocol import Offering, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.setting_types import Duration, Section, Setting, Whole
 
-SEED: Final = Setting("seed", Whole(high=2**63), 0, "", "The same seed gives the same course of events.")
+SEED: Final = Setting("seed", Whole(high=2**63), 0, "", "The same seed gives the same run.")
 
 
 def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:

@@ -52,7 +52,7 @@ def _demands(file: str | None, snapshot: Snapshot) -> tuple[tuple[Demand, ...], 
 
 
 SIMULATED: Final = WorkloadType(
-    summary="work that does not exist.",
+    summary="simulated jobs, for tests and demos.",
     section=Section(
         "a simulated workload",
         (
