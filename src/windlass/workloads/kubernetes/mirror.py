@@ -168,16 +168,31 @@ class ClusterMirror:
     def is_synced(self) -> bool:
         return bool(self._tasks) and not self.error
 
-    def gang_size(self, namespace: str, name: str) -> int | None:
-        """Return how many pods of a PodGroup must start together; None: no such group."""
+    def gang_size(self, pod: MirroredPod) -> int | None:
+        """Return how many pods of a pod's PodGroup or indexed Job must start together; None: it is in no gang."""
+        if not pod.gang:
+            kind, _, name = pod.owner.partition("/")
+            job = self.jobs.store.get(f"{pod.namespace}/{name}") if kind == "Job" else None
+            return job.pods if job is not None else None
         for reflector in self.pod_groups:
-            group = reflector.store.get(f"{namespace}/{name}")
+            group = reflector.store.get(f"{pod.namespace}/{pod.gang}")
             if group is not None:
                 policy = group.spec.scheduling_policy
                 if policy is not None and policy.gang is not None:
                     return policy.gang.min_count
                 return group.spec.min_member
         return None
+
+    def gang_running(self, pod: MirroredPod) -> int:
+        """Return how many members of a pod's gang have a node already."""
+        return sum(
+            1
+            for one in self.pods.store.values()
+            if one.node
+            and one.counts
+            and one.namespace == pod.namespace
+            and ((one.gang == pod.gang) if pod.gang else (one.owner == pod.owner))
+        )
 
     def counted_on(self, node: str) -> list[MirroredPod]:
         """Return the pods that make a node used."""

@@ -287,31 +287,16 @@ class KubernetesWorkload:
         return replace(node, classes=held) if held else node
 
     def _gang_size(self, pod: MirroredPod) -> int | None:
-        if (size := self.room_requests.size(pod)) is not None:
-            return size
-        if pod.gang:
-            return self.mirror.gang_size(pod.namespace, pod.gang)
-        kind, _, name = pod.owner.partition("/")
-        job = self.mirror.jobs.store.get(f"{pod.namespace}/{name}") if kind == "Job" else None
-        return job.pods if job is not None else None
+        size = self.room_requests.size(pod)
+        return self.mirror.gang_size(pod) if size is None else size
 
     def _gang_running(self, pod: MirroredPod) -> int:
-        """Return how many members of a pod's gang have a node already."""
-        if self.room_requests.size(pod) is not None:
-            return 0
-        return sum(
-            1
-            for one in self.mirror.pods.store.values()
-            if one.node
-            and one.counts
-            and one.namespace == pod.namespace
-            and ((one.gang == pod.gang) if pod.gang else (one.owner == pod.owner))
-        )
+        return self.mirror.gang_running(pod) if self.room_requests.size(pod) is None else 0
 
     # -- provisioners --------------------------------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, tuple[str, ...]]:
-        """The mistakes in each provisioner. One without mistakes becomes the last valid one of its name."""
+        """Return the mistakes in each provisioner. One without mistakes becomes the last valid one of its name."""
         found: dict[str, tuple[str, ...]] = {}
         for name, provisioner in sorted(self.mirror.provisioners.store.items()):
             found[name] = (*mistakes_in(provisioner), *self._provider_mistakes(provisioner))
@@ -349,9 +334,7 @@ class KubernetesWorkload:
 
     def _provider_mistakes(self, provisioner: NodeProvisioner) -> list[str]:
         name = provisioner.spec.provider
-        if not name and len(self._providers) == 1:
-            return []
-        if name in self._providers:
+        if name in self._providers or (not name and len(self._providers) == 1):
             return []
         known = ", ".join(self._providers) or "none"
         return [f"spec.provider: there is no provider {name!r} in the controller's configuration; there are: {known}"]

@@ -207,3 +207,18 @@ def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
 
 def _bundle(needs: Amounts, own: Selector, selectors: tuple[Selector, ...], count: int) -> Bundle:
     return Bundle(needs, count, **_places(own, selectors))
+
+
+def fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | None) -> object:
+    """Return the parts of the answers on which an observation depends, without clocks."""
+    return (
+        sorted((one.id, one.count) for one in shapes_of(state).values()),
+        None if load is None else sorted((one.id, one.count) for one in load_of(load).values()),
+        sorted(_bytes(one) for one in state.pending_gang_resource_requests),
+        [_bytes(one) for one in state.cluster_resource_constraints],
+        sorted((one.node_id, one.status, sorted(one.available_resources.items())) for one in state.node_states),
+    )
+
+
+def _bytes(one: Any) -> bytes:
+    return bytes(one.SerializeToString(deterministic=True))

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
@@ -26,7 +26,7 @@ from windlass.workloads.protocol import DecisionReport, Diagnosis, Join, Workloa
 
 from . import wire_pb2 as wire
 from .credentials import RayCredentials
-from .demand import groups_of, load_of, shapes_of
+from .demand import fingerprint, groups_of, load_of, shapes_of
 from .fences import RayFences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster, refuses_connections
 from .join import RayJoining
@@ -318,7 +318,7 @@ class RayWorkload:
         loose = since.keys() if self._look_only else self._loose
         nodes = with_placed_bundles(self._nodes, self._waited, now)
         self._shown = shown(state, nodes, self._waiting, since, self._version, now, loose)
-        self._seen = _fingerprint(state, load)
+        self._seen = fingerprint(state, load)
         self._constraints = list(state.cluster_resource_constraints)
         self._state_version = state.cluster_resource_state_version
         if not self._look_only:
@@ -390,7 +390,7 @@ class RayWorkload:
                     self._change.set()
                 answers = False
                 continue
-            if not answers or _fingerprint(state, load) != self._seen:
+            if not answers or fingerprint(state, load) != self._seen:
                 answers = True
                 self._observed.clear()
                 self._change.set()
@@ -484,21 +484,6 @@ def _what_runs(node: RayNode) -> str:
     return f"{NO_LONGER_IDLE}: {node.holds}" if node.holds else NO_LONGER_IDLE
 
 
-def _fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | None) -> object:
-    """Return the parts of the answers on which an observation depends, without clocks."""
-    return (
-        sorted((one.id, one.count) for one in shapes_of(state).values()),
-        None if load is None else sorted((one.id, one.count) for one in load_of(load).values()),
-        sorted(_bytes(one) for one in state.pending_gang_resource_requests),
-        [_bytes(one) for one in state.cluster_resource_constraints],
-        sorted((one.node_id, one.status, sorted(one.available_resources.items())) for one in state.node_states),
-    )
-
-
 def _waits(plan: Plan | None) -> object:
     """Return the part of what waits whose change is reported at once."""
     return None if plan is None else [(item.demand, item.count, item.reason.code) for item in plan.waiting]
-
-
-def _bytes(one: Any) -> bytes:
-    return bytes(one.SerializeToString(deterministic=True))
