@@ -229,7 +229,9 @@ def _check_fixed(running: Components, after: Config) -> None:
         wrong.append("journal: cannot change while the controller runs; restart it")
     if before.leader.lease != after.leader.lease:
         wrong.append("leader: cannot change while the controller runs; restart it")
-    if before.workload != after.workload and getattr(running.workload, "election", None) is not None:
+    workload = running.workload
+    elected = isinstance(workload, ElectedWorkload) and workload.election is not None
+    if elected and before.workload != after.workload:
         wrong.append("workload: cannot change while the controller holds its lease; restart it")
     if wrong:
         raise ConfigError(wrong)
