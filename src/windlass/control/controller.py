@@ -294,8 +294,9 @@ class Controller:
             for name, one in self.controller_state.fleet.slices.items()
         }
         refusals = tuple((one.slice_id, one.why) for one in refused)
+        codes = {one.slice_id: one.code for one in refused}
         groups = tuple(one.group for one in settings.groups)
-        self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals))
+        self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals, codes))
 
     def _overtaken(self, error: str) -> None:
         """Raise the error for a provider that knows a newer controller: ``NotLeading`` if that controller has taken

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
-from windlass.core.model.reasons import Reason
+from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Amounts, Demand, Group
 
 
@@ -125,6 +125,8 @@ class DecisionReport:
     """None: the workload was not known, and nothing was planned."""
     refused: tuple[tuple[str, str], ...] = ()
     """Launches that a provider refused since the last pass: the slice, and what it said."""
+    refusal_codes: Mapping[str, Code] = field(default_factory=dict)
+    """The code of each refusal, such as STOCKOUT, by its slice."""
 
 
 @runtime_checkable

@@ -63,6 +63,18 @@ def test_a_refused_launch_falls_to_the_next_provisioner():
     staged(test)
 
 
+def test_the_event_of_a_refused_launch_starts_with_the_reason_of_the_provider():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner())
+        stage.pending("train")
+        await stage.until(lambda: stage.events("ProviderError"))
+        (event,) = stage.events("ProviderError")
+        assert event["message"].startswith("STOCKOUT: a100-")
+        assert event["involvedObject"]["name"] == "a100"
+
+    staged(test, failure=1)
+
+
 def test_a_pod_that_no_provisioner_can_take_gets_the_reason_in_numbers():
     async def test(stage: Stage) -> None:
         stage.fake.put(PROVISIONERS, provisioner())

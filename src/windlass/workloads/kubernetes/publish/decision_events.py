@@ -42,7 +42,8 @@ class DecisionEvents:
             decided = decision.slices.get(slice_id) or (self._before or {}).get(slice_id)
             if decided is not None:
                 about = self._provisioner(decided.group)
-                self._events.send(about, "ProviderError", f"{decided.reason.code}: {slice_id}: {why}")
+                code = decision.refusal_codes.get(slice_id, decided.reason.code)
+                self._events.send(about, "ProviderError", f"{code}: {slice_id}: {why}")
         self._before = decision.slices
 
     def _report_launches(self, plan: Plan, waiting: WaitingPods) -> None:
