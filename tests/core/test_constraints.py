@@ -121,6 +121,49 @@ def test_apart_uses_the_least_number_of_nodes(tasks: int, at_most: int, running:
         assert not mine or count + mine <= at_most
 
 
+@pytest.mark.parametrize("by", ["node", "slice"])
+@pytest.mark.parametrize(("on", "zones"), [((), ("a",)), (("g-a-1",), ("a",)), ((), ("a", "b")), (("g-a-1",), ("a", "b"))])
+def test_the_first_node_of_a_class_takes_no_more_than_the_spread_of_its_zone_allows(
+    by: str, on: tuple[str, ...], zones: tuple[str, ...]
+) -> None:
+    """All tasks follow the first one onto its node or slice, so no other zone gets one, and its own is full at once."""
+    snapshot = wl.snapshot(
+        groups=[wl.group(f"g-{zone}", cpu=8, labels={"zone": zone}, max=8) for zone in zones],
+        slices=[wl.slice_(name, "g-a") for name in on],
+        demands=[
+            wl.demand(
+                "web",
+                {"cpu": 1},
+                count=4,
+                classes=["web"],
+                spread=[{"of": "web", "over": "zone", "max_skew": 2, "min_domains": 2}],
+                together=[{"with": "web", "by": by}],
+            )
+        ],
+    )
+    made = plan(snapshot)
+    assert list(broken_laws(snapshot, made)) == []
+    assert sum(placed.count for placed in made.placements) == 2
+    assert [(one.demand, one.count, one.reason.code) for one in made.waiting] == [("web", 2, "SPREAD")]
+
+
+def test_a_gang_on_nodes_of_its_own_is_bought_with_constrained_tasks_beside_machines_in_flight() -> None:
+    snapshot = wl.snapshot(
+        groups=[
+            wl.group("small", cpu=2, price=0.7, max=1),
+            wl.group("large", cpu=8, labels={"zone": "b"}, price=1.0, max=9),
+        ],
+        slices=[wl.slice_("small-1", "small", state="queued")],
+        demands=[
+            wl.demand("web", {"cpu": 1}, spread=[{"of": "job", "over": "zone"}]),
+            wl.gang("train", [({"cpu": 1}, 1)], kind="spread"),
+        ],
+    )
+    made = plan(snapshot)
+    assert list(broken_laws(snapshot, made)) == []
+    assert not made.waiting
+
+
 def test_a_constraint_binds_both_ways() -> None:
     made = plan(
         wl.snapshot(

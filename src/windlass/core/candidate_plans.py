@@ -222,13 +222,15 @@ def _as_if_unbought(
     search: bool,
 ) -> PlanDraft | None:
     """Serves without the stock, then uses the stock in place of purchases; None if a limit forbids it."""
-    draft = opened(snapshot_tables, DraftOptions())
+    slices = snapshot_tables.slices
     hidden = {position for positions in stock.values() for position in positions}
-    rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
-    bare = replace(snapshot_tables.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
-    other, _ = _first_draft(
+    rest = np.delete(np.arange(len(slices)), sorted(hidden))
+    bare = replace(snapshot_tables.snapshot, slices=tuple(map(slices.__getitem__, rest.tolist())))
+    other, options = _first_draft(
         SnapshotTables(bare, snapshot_tables.memo), served, DraftOptions(offer_every_purchase=True), search=search
     )
+    # Gangs that were treated as single tasks have classes of their own: both drafts must count the same ones.
+    draft = opened(snapshot_tables, DraftOptions(gangs_as_singles=options.gangs_as_singles))
     place = np.zeros(len(other.slices) + other.limits.bought, np.int64)
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}

@@ -33,6 +33,16 @@ class SpreadState:
     from_zero: bool
     """Whether too few domains are eligible, so that the smallest count is taken as 0."""
 
+    def room_alone(self) -> Ints:
+        """Returns how many more tasks each domain takes while no other domain takes any."""
+        smallest = np.zeros(len(self.counts), np.int64)
+        if not self.from_zero:
+            for domain in range(len(smallest)):
+                others = self.eligible.copy()
+                others[domain] = False
+                smallest[domain] = self.counts[others].min(initial=UNBOUNDED)
+        return np.clip(smallest + self.max_skew - self.counts, 0, UNBOUNDED)
+
 
 @dataclass(frozen=True, slots=True)
 class LabelBounds:

@@ -439,10 +439,14 @@ NO_HOSTS: Final[Ints] = np.zeros(0, np.int64)
 
 
 def _room_by_label(bounds: Bounds, values: Mapping[str, Ints], size: int) -> Ints:
-    """Returns how many tasks each row or group may take before the value of one of its labels is full."""
+    """Returns how many tasks each row or group may take, with no task on the others, before the value of one of its
+    labels is full."""
     room = np.full(size, UNBOUNDED)
     for key, label in bounds.labels.items():
-        room = np.minimum(room, np.append(label.room, 0 if label.needs_label else UNBOUNDED)[values[key]])
+        of_values = label.room
+        for spread in label.spreads:
+            of_values = np.minimum(of_values, spread.room_alone())
+        room = np.minimum(room, np.append(of_values, 0 if label.needs_label else UNBOUNDED)[values[key]])
     return room
 
 
