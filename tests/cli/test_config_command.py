@@ -43,7 +43,10 @@ def test_check_prints_every_mistake_and_nothing_else(text):
 def test_check_of_a_file_that_is_not_there_is_one_line():
     done = run("config", "check", "nowhere.yaml")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "nowhere.yaml: cannot be read: No such file or directory\n"
+    assert done.stderr == (
+        "nowhere.yaml: cannot be read: No such file or directory; "
+        "check the path, or write a first configuration there with windlass init nowhere.yaml\n"
+    )
 
 
 def test_check_does_not_show_the_password_of_the_journal():

@@ -88,8 +88,8 @@ def test_a_wrong_file_never_shows_a_stack_trace(text):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda path: None, "No such file or directory"),
-        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: None, "No such file or directory; check the path"),
+        (lambda path: path.mkdir(), "Is a directory; give a file"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is not UTF-8 text"),
         (lambda path: path.write_bytes(b"groups: {}\x00"), "is not YAML"),
     ],

@@ -122,7 +122,8 @@ def test_apart_uses_the_least_number_of_nodes(tasks: int, at_most: int, running:
 
 
 @pytest.mark.parametrize("by", ["node", "slice"])
-@pytest.mark.parametrize(("on", "zones"), [((), ("a",)), (("g-a-1",), ("a",)), ((), ("a", "b")), (("g-a-1",), ("a", "b"))])
+@pytest.mark.parametrize("on", [(), ("g-a-1",)])
+@pytest.mark.parametrize("zones", [("a",), ("a", "b")])
 def test_the_first_node_of_a_class_takes_no_more_than_the_spread_of_its_zone_allows(
     by: str, on: tuple[str, ...], zones: tuple[str, ...]
 ) -> None:
@@ -204,6 +205,26 @@ def test_the_first_of_its_class_chooses_where_the_rest_follows() -> None:
         )
     )
     assert made.launch == {"z1": 2}
+    assert not made.waiting
+
+
+@pytest.mark.parametrize("kind", [None, "any"])
+def test_the_first_of_its_class_starts_only_where_there_is_a_domain(kind: str | None) -> None:
+    rule: dict[str, Any] = {"classes": ["cache"], "together": [{"with": "cache", "by": "zone"}]}
+    groups = [wl.group("bare", cpu=4, max=9, price=1)]
+    work = (
+        wl.demand("cache", {"cpu": 1}, count=3, **rule)
+        if kind is None
+        else wl.gang("cache", [({"cpu": 1}, 3)], kind=kind, **rule)
+    )
+    made = plan(wl.snapshot(groups, [wl.slice_("bare-1", "bare")], [work]))
+    assert made.launch == {}
+    assert made.placements == ()
+    assert [(one.demand, one.count, one.reason.code) for one in made.waiting] == [("cache", 3, "TOGETHER")]
+    assert "no label zone" in made.waiting[0].why or kind is not None
+    zoned = wl.group("zoned", cpu=4, max=9, price=2, labels={"zone": "a"})
+    made = plan(wl.snapshot([*groups, zoned], [wl.slice_("bare-1", "bare")], [work]))
+    assert made.launch == {"zoned": 1}
     assert not made.waiting
 
 

@@ -88,6 +88,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     f"cluster: {{max_nodes: -1}}\n{G}": ("cluster.max_nodes", "at least 0", "-1"),
     f"cluster: {{max_nodes: 1.5}}\n{G}": ("cluster.max_nodes", "whole number", "1.5"),
     f"cluster: {{max_nodes: '7'}}\n{G}": ("cluster.max_nodes", "without quotes"),
+    f"cluster: {{max_nodes: 1{'0' * 400}}}\n{G}": ("cluster.max_nodes", "at most 1000000000", "many digits"),
     f"cluster: {{max_nodes: 1e400}}\n{G}": ("cluster.max_nodes", "whole number"),
     f"cluster: {{max_hourly_cost: -2}}\n{G}": ("cluster.max_hourly_cost", "negative", "-2"),
     f"cluster: {{max_hourly_cost: lots}}\n{G}": ("cluster.max_hourly_cost", "'lots'"),

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .reader import SCENARIO_FILE, Doubled, FileKind, plainly
+from .reader import MANY_DIGITS, SCENARIO_FILE, Doubled, FileKind, plainly
 
 DEEPEST: Final = 64
 """Deepest nesting: a scenario has 7 levels, so text that is ten times deeper is no scenario."""
@@ -109,7 +109,7 @@ def _from_json(text: str) -> object:
 
 
 def _whole_or_text(digits: str) -> int | str:
-    return int(digits) if len(digits) < 100 else digits
+    return int(digits) if len(digits) < MANY_DIGITS else digits
 
 
 # -- YAML ----------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class _YamlBuilder:
         try:
             match tag.removeprefix(_TAG):
                 case "int":
-                    return self._loader.construct_yaml_int(node) if len(text) < 100 else text
+                    return self._loader.construct_yaml_int(node) if len(text) < MANY_DIGITS else text
                 case "float":
                     return self._loader.construct_yaml_float(node)
                 case "bool":

@@ -20,6 +20,9 @@ from .durations import parse_duration
 
 T = TypeVar("T")
 
+MANY_DIGITS: Final = 100
+"""A number with as many digits is left as text: reading it would take long, and it is too large for every key."""
+
 Path = tuple[str | int, ...]
 """A path in the data: names of keys (or ids), and indices in lists."""
 
@@ -264,7 +267,11 @@ class DataReader:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if type(value) is not int:
-            remedy = "; write it without quotes" if isinstance(value, str) and value.strip().isdigit() else ""
+            quoted = isinstance(value, str) and value.strip().isdigit()
+            if quoted and len(str(value)) >= MANY_DIGITS:  # such a number is text without quotes around it
+                self.wrong(at, f"must be at most {high}, is a number with many digits")
+                return default
+            remedy = "; write it without quotes" if quoted else ""
             self.wrong(at, f"must be a whole number, is {shown(value)}{remedy}")
         elif value < low:
             self.wrong(at, f"must be at least {low}, is {shown(value)}")

@@ -379,7 +379,9 @@ TOGETHER: Final = Form.of(
     Together,
     {
         "with": Declared(
-            NAME, "The class that must be present. The first task of the class may be placed anywhere.", field="class_"
+            NAME,
+            "The class that must be present. The first task of the class may be placed in any domain.",
+            field="class_",
         ),
         "by": Declared(NAME, _BY),
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,9 +19,20 @@ def content(file: str) -> bytes:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        remedy = "; write a first one with windlass init" if file == "windlass.yaml" else ""
-        click.echo(f"{file}: cannot be read: {reason}{remedy}", err=True)
+        click.echo(f"{file or '(empty name)'}: cannot be read: {reason}{_remedy(file, error)}", err=True)
         sys.exit(1)
+
+
+def _remedy(file: str, error: Exception) -> str:
+    if isinstance(error, IsADirectoryError):
+        return "; give a file"
+    if not isinstance(error, FileNotFoundError):
+        return ""
+    if file == "windlass.yaml":
+        return "; write a first one with windlass init"
+    if file.endswith((".yaml", ".yml")):
+        return f"; check the path, or write a first configuration there with windlass init {shlex.quote(file)}"
+    return "; check the path"
 
 
 def exists(file: str) -> bool:

@@ -41,7 +41,8 @@ class SpreadState:
                 others = self.eligible.copy()
                 others[domain] = False
                 smallest[domain] = self.counts[others].min(initial=UNBOUNDED)
-        return np.clip(smallest + self.max_skew - self.counts, 0, UNBOUNDED)
+        room: Ints = np.minimum(np.maximum(smallest + self.max_skew - self.counts, 0), UNBOUNDED)
+        return room
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,8 @@ class ClassCounts:
                 made.apply_label_spread(spread, *self.spread_domains(spread, eligible_rows, eligible_groups))
         for together in rules.together:
             made.apply_together(together)
+        for key in rules.labels:
+            made.require_label(key)
         return made.bounds()
 
     def spread_domains(self, spread: Spread, eligible_rows: Bools, eligible_groups: Bools) -> tuple[Ints, Bools]:
@@ -335,6 +338,10 @@ class _BoundsBuilder:
             self._needed.add(rule.by)
             self._close_label(rule.by, counts.label[rule.by][:, column] <= 0)
 
+    def require_label(self, key: str) -> None:
+        """Excludes nodes that do not have the label."""
+        self._needed.add(key)
+
     def bounds(self) -> Bounds:
         rows, slices = self._rows, self._slices
         rows = np.minimum(rows, slices[self._counts.position]) if len(rows) else rows
@@ -371,4 +378,5 @@ def without_start(rules: Rules, kinds: Sequence[str]) -> Rules:
     """Returns the constraints of the first task of its class, which may go to any domain of these kinds."""
     own = set(rules.classes)
     left = tuple(rule for rule in rules.together if not (rule.by in kinds and rule.class_ in own))
-    return Rules(rules.classes, rules.apart, rules.spread, left)
+    labels = tuple(sorted({kind for kind in kinds if kind not in (NODE, SLICE)}))
+    return Rules(rules.classes, rules.apart, rules.spread, left, labels)

@@ -53,9 +53,17 @@ class RuleBlocker:
             if reason := _spread(classes, spread, rules, index, group, *self._domains[spread]):
                 return reason
         for together in rules.together:
-            if together.by not in self._starts and (reason := _together(classes, together, index, group)):
+            if self._may_start(together, index):
+                continue
+            if reason := _together(classes, together, index, group):
                 return reason
         return None
+
+    def _may_start(self, rule: Together, index: int) -> bool:
+        """Whether the task would be the first of its class, in a domain of the group."""
+        if rule.by not in self._starts:
+            return False
+        return rule.by in MACHINES or int(self._classes.group_value[rule.by][index]) != NO_VALUE
 
 
 def _domain(classes: ClassCounts, key: str, index: int) -> tuple[int, str]:

@@ -5,7 +5,8 @@ of it. The three constraints count the tasks of a class in a domain:
 
 - ``Apart``: at most a given number of tasks of a class in the domain. It applies in both directions.
 - ``Spread``: at most a given number more tasks of a class than in the eligible domain that holds the fewest.
-- ``Together``: only in a domain that already holds a task of a class; the first task of that class may go anywhere.
+- ``Together``: only in a domain that already holds a task of a class; the first task of that class may go to any
+  domain.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Rules:
     apart: tuple[Apart, ...] = ()
     spread: tuple[Spread, ...] = ()
     together: tuple[Together, ...] = ()
+    labels: tuple[str, ...] = ()
+    """Label keys that its node must have, with any value."""
 
     @property
     def binding(self) -> bool:
