@@ -481,7 +481,10 @@ async def test_the_cost_of_a_removed_group_drains_no_other_and_the_ceiling_is_sh
     await world.ticks(controller, 4)
     assert [state(controller, name) for name in names] == [State.READY, State.READY, State.DRAINING]
     why = controller.controller_state.waiting["d"].reason
-    assert (why.code, why.why) == (Code.BUDGET, "cheap: $1.00/h more beside $5.00/h, the ceiling is $4.00/h")
+    assert (why.code, why.why) == (
+        Code.BUDGET,
+        "cheap: $5.00/h and $1.00/h more would be $6.00/h, the ceiling is $4.00/h",
+    )
 
 
 @in_virtual_time

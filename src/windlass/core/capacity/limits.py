@@ -263,16 +263,25 @@ class LimitCounter:
                 Code.RATE_LIMITED, f"the cluster may have {limit} in flight at once and has {in_flight}{many}"
             )
         if self.nodes_left() < slices * kind.hosts:
-            why = f"{plural(slices * kind.hosts, 'node')} more beside {self.nodes}, the cluster's max is"
-            return Reason(Code.MAX_NODES, f"{kind.name}: {why} {self.cluster.max_nodes}")
+            why = f"{self._with_more_nodes(slices * kind.hosts)}, the cluster's max is {self.cluster.max_nodes}"
+            return Reason(Code.MAX_NODES, f"{kind.name}: {why}")
         price = (kind.price or 0) * slices
         if price and self.money_left() < price:
             limit_money = format_money(self.cluster.max_hourly_cost or 0)
-            why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
+            why = f"{self._with_more(price)}, the ceiling is {limit_money}/h"
             return Reason(Code.BUDGET, f"{kind.name}: {why}")
         if self.available(group) < slices:
             return self._unavailable(group, many)
         return None
+
+    def _with_more(self, price: int) -> str:
+        """Says what the cluster would cost with a launch."""
+        total = format_money(self.cost + price)
+        return f"{format_money(self.cost)}/h and {format_money(price)}/h more would be {total}/h"
+
+    def _with_more_nodes(self, nodes: int) -> str:
+        """Says how many nodes the cluster would have with a launch."""
+        return f"{plural(self.nodes, 'node')} and {nodes} more would be {self.nodes + nodes}"
 
     def _leaving(self, group: int) -> str:
         """Says that slices of a group are ending and stop counting when they are gone."""
@@ -296,11 +305,11 @@ class LimitCounter:
             why = f"the cluster may have {limit} in flight at once and has {in_flight}"
             return Reason(Code.RATE_LIMITED, f"{why} ({names} are needed)")
         if self.nodes_left() < nodes:
-            why = f"{plural(nodes, 'node')} more beside {self.nodes}, the cluster's max is {self.cluster.max_nodes}"
+            why = f"{self._with_more_nodes(nodes)}, the cluster's max is {self.cluster.max_nodes}"
             return Reason(Code.MAX_NODES, f"{names}: {why}")
         if self.money_left() < price:
             limit_money = format_money(self.cluster.max_hourly_cost or 0)
-            why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
+            why = f"{self._with_more(price)}, the ceiling is {limit_money}/h"
             return Reason(Code.BUDGET, f"{names}: {why}")
         return None
 
