@@ -70,6 +70,45 @@ def test_a_status_that_did_not_change_is_not_sent_again(api: Served):
     assert (again.status, again.body) == (304, b"")
 
 
+@pytest.mark.parametrize("path", ["/status", "/groups", "/plan"])
+@pytest.mark.parametrize("form", ["W/{}", '"1", {}', "*"])
+def test_a_tag_may_be_weak_or_one_of_several(api: Served, path, form):
+    tag = api.get(path).headers["etag"]
+    assert api.get(path, headers={"If-None-Match": form.format(tag)}).status == 304
+    assert api.get(path, headers={"If-None-Match": 'W/"1", "2"'}).status == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/login", "/", "/metrics", "/api/v1/status", "/api/v1/plan"])
+def test_head_is_get_without_a_body(api: Served, path):
+    asked, got = api.call("HEAD", path), api.call("GET", path)
+    assert (asked.status, asked.body) == (200, b"")
+    assert asked.headers["content-type"] == got.headers["content-type"]
+    assert asked.headers["content-security-policy"] == got.headers["content-security-policy"]
+
+
+def test_a_stream_has_no_head(api: Served):
+    assert api.call("HEAD", "/api/v1/stream").status == 405
+    assert api.call("HEAD", "/api/v1/status", role=None).status == 401
+
+
+def test_a_time_in_the_future_is_no_time_of_the_past(api: Served):
+    for path in ("/status?", "/slices?", "/why?name=gpu&"):
+        answer = api.get(f"{path}at={time.time() + 3600}")
+        assert (answer.status, answer.problem) == (400, "bad-time")
+        assert "future" in answer.data["detail"]
+    ahead = api.get(f"/status?at={time.time() + 5}").data  # a clock that is a little ahead of ours
+    assert ahead["as_of"] <= time.time()
+
+
+def test_a_moment_is_kept_only_when_all_of_its_records_are_written(fresh: Served):
+    moment = time.time()
+    before = fresh.get(f"/status?at={moment}").data
+    fresh.cluster.world.time = moment - 1  # a pass that began before, and is written after it was asked for
+    fresh.cluster.world.work.finish()
+    fresh.cluster.live(lambda world, controller: ticks(world, controller, 1, 0.5))
+    assert fresh.get(f"/status?at={moment}").data["seq"] > before["seq"]
+
+
 def test_a_large_answer_is_compressed(api: Served):
     assert api.get("/status", headers={"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
     assert "content-encoding" not in api.get("/status").headers
@@ -197,6 +236,13 @@ def test_the_accounts_add_up_to_the_bill(tmp_path):
             assert sum(row["total"] for row in found["rows"]) == pytest.approx(bill["total"], abs=1e-8)
 
 
+def test_the_settings_have_dollars_and_the_amounts_of_the_file(api: Served):
+    settings = api.get("/settings").data["settings"]
+    assert settings["cluster"]["max_hourly_cost"] == 20
+    groups = {one["group"]["name"]: one["group"] for one in settings["groups"]}
+    assert (groups["dear"]["price"], groups["dear"]["resources"]) == (9.0, {"gpu": "8"})
+
+
 def test_a_planted_secret_is_in_no_answer(api: Served):
     for path in ("/settings", "/status", "/plan", "/groups", "/why?name=gpu", "/events", "/openapi.json"):
         assert SECRET.encode() not in api.get(path).body, path
@@ -223,6 +269,15 @@ def test_a_page_without_a_session_leads_to_the_login(api: Served):
 )
 def test_health_login_and_static_files_need_no_token(api: Served, path):
     assert api.call("GET", path, role=None).status == 200
+
+
+def test_a_page_that_does_not_exist_is_reported_by_a_page_to_a_browser_and_by_a_problem_to_others(api: Served):
+    page = api.call("GET", "/nosuch", headers={"Accept": "text/html,application/xhtml+xml"})
+    assert (page.status, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert page.body == api.call("GET", "/").body  # its script shows that there is no such page
+    assert api.call("GET", "/nosuch").problem == "not-found"
+    assert api.call("GET", "/api/v1/nosuch", headers={"Accept": "text/html"}).problem == "not-found"
+    assert api.call("GET", "/static/nosuch", headers={"Accept": "text/html"}).problem == "not-found"
 
 
 def test_ten_wrong_tokens_in_a_minute_are_enough(fresh: Served):

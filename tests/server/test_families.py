@@ -136,6 +136,24 @@ def test_what_waits_for_a_frozen_family_is_offered_to_resume_it(api):
     assert [way["change"] for way in ways] == ["resume gpu"]
 
 
+def test_what_waits_while_everything_is_frozen_is_offered_to_resume_everything(api):
+    """A group cannot be resumed alone while everything is frozen, so no suggested change names one."""
+
+    async def more(world, controller) -> None:
+        world.work.waiting = [*world.work.waiting, "later"]
+        await ticks(world, controller, 1)
+
+    api.post("/orders", {"what": "freeze", "subject": "*"})
+    api.cluster.live(more)
+    api.server.feed.poll(force=True)
+    [way] = api.get("/why?name=later").data["demand"]["unblocks"]
+    assert way["change"] == "resume everything"
+    assert way["buys"] == {"gpu-spot": 1}  # the cheapest that is resumed
+    row = next(one for one in api.get("/demands").data["items"] if one["id"] == "later")
+    assert [one["change"] for one in row["unblocks"]] == ["resume everything"]
+    assert "resume everything" in api.cluster.output("why", "later")
+
+
 def test_status_and_top_show_a_family_as_one_row_with_its_groups_inside(api):
     status = api.get("/status").data
     console = Console(width=120, height=40, record=True, file=StringIO())

@@ -10,6 +10,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,32 @@ def test_every_metric_is_there_with_its_labels(api: Served):
         )
 
 
+def test_every_group_has_its_cost_and_boots_from_the_start(tmp_path):
+    """A graph of a group that has no machine yet begins at 0, and does not begin with its first machine."""
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    with served(cluster, tmp_path) as api:
+        text = api.call("GET", "/metrics").body.decode()
+    for account in ("work", "booting", "idle", "spare", "draining", "ending"):
+        assert f'windlass_cost_dollars_total{{account="{account}",group="dear"}} 0.0' in text
+    assert 'windlass_boot_seconds_bucket{group="dear",le="1.0"} 0.0' in text
+
+
+def test_the_last_pass_of_a_quiet_controller_is_a_recent_one(tmp_path):
+    """A pass that changes nothing is not recorded; the controller is alive all the same."""
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    with served(cluster, tmp_path) as api:
+        last = r"^windlass_last_pass_timestamp_seconds (\S+)$"
+        recorded = re.search(last, api.call("GET", "/metrics").body.decode(), re.MULTILINE)
+        assert recorded
+        assert float(recorded[1]) < time.time() - 60
+        api.server.metrics.pass_age = lambda: 2.0
+        running = re.search(last, api.call("GET", "/metrics").body.decode(), re.MULTILINE)
+        assert running
+        assert time.time() - 60 < float(running[1]) <= time.time() - 2
+
+
 def test_the_grafana_dashboard_asks_for_metrics_that_are_there(api: Served):
     text = api.call("GET", "/metrics").body.decode()
     dashboard = (Path(__file__).resolve().parents[2] / "docs" / "grafana" / "windlass.json").read_text()
@@ -344,7 +371,13 @@ def test_from_the_200th_group_on_they_are_counted_together(tmp_path):
     cluster.live(lambda world, controller: ticks(world, controller, 1))
     with served(cluster, tmp_path) as api:
         text = api.call("GET", "/metrics").body.decode()
-    for name in ("windlass_slices", "windlass_slices_limit", "windlass_launches_total"):
+    for name in (
+        "windlass_slices",
+        "windlass_slices_limit",
+        "windlass_launches_total",
+        "windlass_boot_seconds_count",
+        "windlass_cost_dollars_total",
+    ):
         found = set(re.findall(rf'^{name}{{.*group="([^"]+)"', text, re.MULTILINE))
         assert len(found) == 200
         assert "_other" in found

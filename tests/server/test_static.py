@@ -58,6 +58,23 @@ def test_the_page_knows_every_reason_that_can_hold_up_a_job():
     assert re.findall(r'"([A-Z_]+)"', listed[1]) == sorted(Code)
 
 
+def test_a_change_to_paste_has_only_keys_of_the_configuration_file(tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("node is missing")
+    (tmp_path / "paste.mjs").write_bytes((STATIC / "paste.js").read_bytes())
+    changes = [
+        {"path": ["groups", "gpu", "frozen"], "value": False},
+        {"path": ["groups", "gpu", "availability"], "value": {"state": "available"}},
+        {"path": ["families", "fpga", "max"], "value": 3},
+        {"path": ["cluster", "max_hourly_cost"], "value": 19.44},
+    ]
+    (tmp_path / "main.mjs").write_text(
+        f'import {{ paste }} from "./paste.mjs"; process.stdout.write(paste({json.dumps(changes)}));'
+    )
+    done = subprocess.run(["node", tmp_path / "main.mjs"], capture_output=True, text=True, check=True)
+    assert done.stdout == "families:\n  fpga:\n    max: 3\ncluster:\n  max_hourly_cost: 19.44"
+
+
 def test_every_module_that_is_imported_is_there():
     for path in STATIC.rglob("*.js"):
         for found in re.findall(r'from\s*"(\.[^"]+)"', path.read_text(encoding="utf-8")):

@@ -24,7 +24,7 @@ from windlass.core.model.reasons import seconds
 from windlass.journal import open_journal
 from windlass.server.live import feed as feed_module
 from windlass.server.live.feed import Feed, PassMessage
-from windlass.server.live.patches import difference, laid_over
+from windlass.server.live.patches import difference, laid_over, merged
 from windlass.server.live.stream import PLACES, Subscription
 
 CONFIG = two_groups(most=3, idle=30)
@@ -165,6 +165,58 @@ def test_a_message_that_a_reader_has_is_not_sent_again_but_one_about_time_is():
         return [(one.after, one.seq) for one in reader.waiting]
 
     assert asyncio.run(whole()) == [(5, 5), (5, 8)]
+
+
+def test_the_messages_of_a_quiet_cluster_are_kept_as_one(tmp_path):
+    """Only the bill moves in a quiet cluster. A reader that reconnects gets one message and not one for every poll."""
+    story = Story(tmp_path, 5)
+
+    async def whole(world, controller) -> None:
+        with open_journal(story.config.journal.location, create=False) as journal:
+            feed = story.feed(journal)
+            world.work.waiting = ["a", "b"]
+            await ticks(world, controller, 5, 1.0)
+            feed.poll(force=True)
+            assert feed.current is not None
+            before, quiet = json.loads(feed.current.body), len(feed.messages)
+            for _ in range(20):
+                world.time += 1.0
+                feed.poll(force=True)
+            assert len(story.messages) - quiet >= 20
+            found = feed.after(feed.seq)
+            assert found is not None
+            [message] = found
+            after = json.loads(feed.current.body)
+            assert laid_over(before, message.patch)["bill"] == after["bill"] != before["bill"]
+
+    story.cluster.live(whole, stopped=False)
+
+
+def test_two_patches_as_one_have_the_effect_of_both():
+    def document(**slices: int) -> dict:
+        rows = [{"id": name, "tasks": tasks} for name, tasks in slices.items()]
+        return {"headline": str(slices), "groups": [], "demands": [], "slices": rows}
+
+    for steps in (
+        ({"a": 1}, {"b": 1}, {"a": 1}),
+        ({"a": 1}, {"a": 1, "b": 1}, {"a": 1}),
+        ({"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}),
+    ):
+        first, second, third = (document(**step) for step in steps)
+        one, other = difference(first, second)[0], difference(second, third)[0]
+        assert laid_over(first, merged(one, other)) == laid_over(laid_over(first, one), other) == third
+
+
+def test_the_dollars_in_the_sentence_of_a_group_are_those_of_now():
+    """Beside the cost of now, a sentence with the cost of an hour ago would mislead; a countdown would not."""
+
+    def document(why: str) -> dict:
+        row = {"name": "gpu", "next": {"code": "BUDGET", "why": why}}
+        return {"groups": [row], "demands": [], "slices": []}
+
+    before = document("$2.00/h more beside $12.60/h, in 20 s")
+    assert difference(before, document("$2.00/h more beside $12.60/h, in 15 s"))[0]["set"] == {}
+    assert difference(before, document("$2.00/h more beside $13.37/h, in 20 s"))[0]["set"].keys() == {"groups"}
 
 
 def test_at_most_five_messages_are_sent_in_a_second_however_many_passes_there_are(tmp_path):

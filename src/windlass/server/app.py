@@ -16,7 +16,7 @@ from .api.reading import add_reading
 from .api.service import Server
 from .api.session import add_session
 from .errors import handle_errors
-from .pages import add_pages
+from .pages import StaticFiles, add_pages
 
 
 def create_app(server: Server) -> ASGIApp:
@@ -35,12 +35,13 @@ def create_app(server: Server) -> ASGIApp:
             await asyncio.to_thread(server.feed.stop)
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, title="Windlass")
-    handle_errors(app)
+    files = StaticFiles()
+    handle_errors(app, files.shell)
     add_reading(app, server)
     add_history(app, server)
     add_changing(app, server)
     add_session(app, server)
-    add_pages(app, server.feed, server.metrics, server.now)
+    add_pages(app, files, server.feed, server.metrics, server.now)
     config = server.config
     rules = AccessRules(
         hosts=frozenset({config.listen.name.lower(), *config.allowed_hosts}),

@@ -12,10 +12,18 @@ from starlette.responses import Response
 from windlass.control.record.state_reader import TooOld
 from windlass.journal import JournalError
 
+from .access.guard import API
 from .problems import Problem
 
 
-def handle_errors(app: FastAPI) -> None:
+def handle_errors(app: FastAPI, shell: bytes) -> None:
+    """Adds the handlers of errors. ``shell``: the page that a browser gets for an unknown path."""
+
+    async def _http(request: Request, error: Exception) -> Response:
+        if _is_unknown_page(request, error):
+            return Response(shell, 404, media_type="text/html; charset=utf-8")
+        return _http_problem(request, error)
+
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Problem, _problem)
@@ -30,7 +38,14 @@ async def _invalid(_request: Request, error: Exception) -> Response:
     return Problem("invalid", "; ".join(mistakes), mistakes=mistakes).response()
 
 
-async def _http(request: Request, error: Exception) -> Response:
+def _is_unknown_page(request: Request, error: Exception) -> bool:
+    """Whether a browser asks for a page that does not exist; the shell has a page that says so."""
+    unknown = isinstance(error, HTTPException) and error.status_code == 404
+    is_page = request.method == "GET" and not request.url.path.startswith((API, "/static/"))
+    return unknown and is_page and "text/html" in request.headers.get("accept", "")
+
+
+def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = dict(error.headers or {})

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -179,7 +179,7 @@ class Metrics:
         current = self._feed.current
         if current is not None:
             yield from _of_status(current.document)
-            yield _costs(current.accounts)
+            yield _costs(current.accounts, self._groups())
             problems = current.document["troubles"]
             up = GaugeMetricFamily("windlass_source_up", "Whether a source answers.", labels=["source"])
             providers = sorted({one.provider for one in current.picture.settings.groups})
@@ -196,10 +196,10 @@ class Metrics:
         total = CounterMetricFamily("windlass_passes", "Passes of the loop that changed something.")
         total.add_metric([], tally.passes)
         yield total
-        if tally.last_pass is not None:
-            yield GaugeMetricFamily(
-                "windlass_last_pass_timestamp_seconds", "When the last such pass was.", value=tally.last_pass
-            )
+        age = self.pass_age()
+        last = tally.last_pass if age is None else time.time() - age
+        if last is not None:
+            yield GaugeMetricFamily("windlass_last_pass_timestamp_seconds", "When the last pass was.", value=last)
         for name, text, counts, usual in (
             ("windlass_launches", "Slices that were launched.", tally.launches, LAUNCHED),
             ("windlass_refusals", "Launches that a provider refused.", tally.refusals, REFUSED_FOR),
@@ -251,10 +251,15 @@ class _Collector:
         return self._metrics.collect()
 
 
+def _kept_groups(groups: Iterable[str]) -> set[str]:
+    """Returns the groups that have series of their own; the others are counted together."""
+    names = sorted(set(groups))
+    return set(names[: MOST_GROUPS - 1] if len(names) >= MOST_GROUPS else names)
+
+
 def _folded(counts: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
     """Returns counts by group and code; groups beyond the limit are summed."""
-    groups = sorted({group for group, _ in counts})
-    kept = set(groups[: MOST_GROUPS - 1] if len(groups) >= MOST_GROUPS else groups)
+    kept = _kept_groups(group for group, _ in counts)
     found: dict[tuple[str, str], float] = defaultdict(float)
     for (group, code), count in counts.items():
         found[group if group in kept else OTHER, code] += count
@@ -263,15 +268,19 @@ def _folded(counts: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], fl
 
 def _boots(boots: Mapping[str, list[float]]) -> Metric:
     family = HistogramMetricFamily("windlass_boot_seconds", "From the call to READY.", labels=["group"])
-    for group, times in sorted(boots.items())[:MOST_GROUPS]:
-        counts = [(str(limit), sum(one <= limit for one in times)) for limit in BOOT_BUCKETS]
+    kept, together = _kept_groups(boots), dict[str, list[float]]()
+    for group, times in sorted(boots.items()):
+        together.setdefault(group if group in kept else OTHER, []).extend(times)
+    for group, times in together.items():
+        counts = [(str(float(limit)), sum(one <= limit for one in times)) for limit in BOOT_BUCKETS]
         family.add_metric([group], [*counts, ("+Inf", len(times))], sum(times))
     return family
 
 
-def _costs(accounts: Mapping[str, Account]) -> Metric:
+def _costs(accounts: Mapping[str, Account], groups: Iterable[str]) -> Metric:
     family = CounterMetricFamily("windlass_cost_dollars", "What was spent so far.", labels=["group", "account"])
-    counts = {(group, kind): one.dollars(kind) for group, one in accounts.items() for kind in ACCOUNTS}
+    counts = {(group, kind): 0.0 for group in groups for kind in ACCOUNTS}
+    counts |= {(group, kind): one.dollars(kind) for group, one in accounts.items() for kind in ACCOUNTS}
     for (group, kind), amount in _folded(counts).items():
         family.add_metric([group, kind], amount)
     return family

@@ -83,8 +83,7 @@ class StaticFiles:
         return Response(body if packed is None else packed, headers=headers, media_type=media_type)
 
 
-def add_pages(app: FastAPI, feed: Feed, metrics: Metrics, now: Callable[[], float]) -> None:
-    files = StaticFiles()
+def add_pages(app: FastAPI, files: StaticFiles, feed: Feed, metrics: Metrics, now: Callable[[], float]) -> None:
     html = "text/html; charset=utf-8"
 
     @app.get("/login")

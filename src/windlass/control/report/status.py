@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from windlass.control.reconcile.provider_health import boot_time
 from windlass.control.record.controller_state import SETTINGS
 from windlass.control.record.costs import KINDS, Account, charged
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import SliceRecord
+from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
 from windlass.core.capacity.limits import LimitCounter
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Unblock
@@ -400,19 +401,42 @@ def unblock_dicts(
     unblocks: Iterable[Unblock], picture: Picture, demand: str, most: int | None = None
 ) -> list[dict[str, Any]]:
     """Returns the unblocks of a demand, each with the machines it buys and the tasks it places; the price is for all of
-    them. For a group that is frozen with its family, the family is resumed. ``most``: how many other demands are named;
-    the counts are those of all."""
-    frozen, found = picture.controller_state.fleet.frozen, dict[str, dict[str, Any]]()
-    families = {group: name for name, groups in picture.settings.families.items() if name in frozen for group in groups}
+    them. A group that is frozen with its family or with everything is resumed with them. ``most``: how many other
+    demands are named; the counts are those of all."""
+    frozen_with, found = _frozen_with(picture), dict[str, dict[str, Any]]()
     for way in unblocks:
-        resumed = [families.get(path[1]) if path[2:] == ("frozen",) else None for path, _ in way.set]
-        names = dict.fromkeys(name for name in resumed if name is not None)
-        change = " and ".join(f"resume {name}" for name in names) if names and None not in resumed else way.change
-        places = dict(way.places)
+        change, places = _with_orders(way, frozen_with), dict(way.places)
         named = places if most is None or len(places) <= most + 1 else _first(places, demand, most)
         counts = {"for": named, "for_demands": len(places), "for_tasks": sum(places.values())}
-        found.setdefault(change, {**way.to_dict(), "change": change, "buys": dict(way.buys), **counts})
+        made = {**way.to_dict(), "change": change, "buys": dict(way.buys), **counts}
+        # Several groups may be resumed by one order, which launches the cheapest machines.
+        if change not in found or made["hourly_cost"] < found[change]["hourly_cost"]:
+            found[change] = made
     return list(found.values())
+
+
+EVERYTHING: Final = "everything"
+"""The name of a freeze of all groups in a suggested change."""
+
+
+def _frozen_with(picture: Picture) -> dict[str, str]:
+    """Returns for each group that is not frozen by its own name what must be resumed: its family, or everything."""
+    frozen, settings = picture.controller_state.fleet.frozen, picture.settings
+    if EVERY_GROUP in frozen:
+        return dict.fromkeys(settings.by_name, EVERYTHING)
+    return {group: name for name, groups in settings.families.items() if name in frozen for group in groups}
+
+
+def _with_orders(way: Unblock, frozen_with: Mapping[str, str]) -> str:
+    """Returns the text of a change, in which each resume names what an operator can resume."""
+    groups = [path[1] for path, _ in way.set if path[2:] == ("frozen",)]
+    if frozen_with.keys().isdisjoint(groups):
+        return way.change
+    rest = way.change
+    for group in groups:
+        rest = re.sub(rf"(?:^| and )resume {re.escape(group)}(?= and |$)", "", rest, count=1)
+    names = dict.fromkeys(frozen_with.get(group, group) for group in groups)
+    return " and ".join(filter(None, [*(f"resume {name}" for name in names), rest.removeprefix(" and ")]))
 
 
 def _first(places: Mapping[str, int], demand: str, most: int) -> dict[str, int]:

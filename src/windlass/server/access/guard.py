@@ -117,7 +117,7 @@ class RequestGuard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, started = self.clock(), 500, False
+        began, status, started, inner = self.clock(), 500, False, as_get(scope)
 
         async def sending(message: Message) -> None:
             nonlocal status, started
@@ -130,7 +130,7 @@ class RequestGuard:
             try:
                 self._check(scope)
                 receive = limited(receive, Headers(scope=scope))
-                await self.app(scope, receive, sending)
+                await self.app(inner, receive, sending)
             except Problem as problem:
                 await problem.response()(scope, receive, sending)
             except Redirected as elsewhere:
@@ -140,7 +140,7 @@ class RequestGuard:
                     stops = Problem("journal-unavailable", "The server stops. Try again in a moment.", retry_after=1)
                     await stops.response()(scope, receive, sending)
         finally:
-            self.on_answer(scope.get("windlass.route", route_of(scope)), scope["method"], status, self.clock() - began)
+            self.on_answer(route_of(inner), scope["method"], status, self.clock() - began)
 
     def _put_headers(self, headers: MutableHeaders, path: str) -> None:
         for name, value in HEADERS.items():
@@ -236,6 +236,13 @@ class RequestGuard:
                 "rate-limited", f"At most {self.rules.write_rate} changes a minute: try again then.", retry_after=left
             )
         self._writes.count(token.name)
+
+
+def as_get(scope: Scope) -> Scope:
+    """Returns a HEAD request as a GET request; the HTTP server leaves out the body. A stream would never end."""
+    if scope["method"] == "HEAD" and not scope["path"].endswith("/stream"):
+        return {**scope, "method": "GET"}
+    return scope
 
 
 def limited(receive: Receive, headers: Headers) -> Receive:

@@ -31,10 +31,17 @@ def sent(
     return Response(body, status, more, "application/json")
 
 
+def has_tag(request: Request, tag: str) -> bool:
+    """Whether the client has the document with this ETag. It may name several, and a proxy that compresses answers
+    marks each as weak."""
+    named = request.headers.get("if-none-match", "").split(",")
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in named)
+
+
 def of_now(request: Request, document: Any, seq: int) -> Response:
     """Sends a current document with its record number as ETag; 304 to a client that has it."""
     tag = f'"{seq}"'
-    if request.headers.get("if-none-match") == tag:
+    if has_tag(request, tag):
         return Response(status_code=304, headers={"ETag": tag})
     return answer(request, document, headers={"ETag": tag})
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request
 
 from windlass.server.problems import Problem
+
+AHEAD: Final = 60.0
+"""Seconds that the clock of a client may be ahead of ours."""
 
 
 def instant(name: str, value: str | None) -> float | None:
@@ -23,6 +26,14 @@ def instant(name: str, value: str | None) -> float | None:
     if not math.isfinite(found) or not 0 <= found < 1e11:
         raise Problem("bad-time", f"{name}: must be seconds since 1970, such as {int(time.time())}.")
     return found
+
+
+def past(name: str, value: str | None, now: float) -> float | None:
+    """Reads a time that a document describes: not in the future, apart from a clock that is a little ahead of ours."""
+    found = instant(name, value)
+    if found is not None and found > now + AHEAD:
+        raise Problem("bad-time", f"{name}: is in the future. Leave it out for the current state.")
+    return None if found is None else min(found, now)
 
 
 def whole(name: str, value: str | None, low: int, high: int, default: int) -> int:

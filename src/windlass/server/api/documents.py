@@ -12,7 +12,7 @@ from windlass.control.record.controller_state import SETTINGS
 from windlass.control.report.events import EventLine, earlier_events, later_events
 from windlass.control.report.timeline import LANES
 from windlass.control.state.codec import to_plain
-from windlass.core.model.quantities import exact_quantity
+from windlass.core.model.quantities import dollars, exact_quantity
 from windlass.server.live.feed import Current, Feed
 from windlass.server.problems import Problem
 
@@ -191,9 +191,21 @@ def settings(current: Current) -> dict[str, Any]:
     running = current.picture.controller_state.settings.get(SETTINGS, current.picture.settings)
     plain = to_plain(running)
     # The settings that a group passes to its provider may contain secrets.
-    groups = [{key: value for key, value in one.items() if key != "settings"} for one in plain["groups"]]
-    kept = without_secrets({**plain, "groups": groups})
+    groups = [
+        {**{key: value for key, value in one.items() if key != "settings"}, "group": _as_written(one["group"])}
+        for one in plain["groups"]
+    ]
+    cluster = {**plain.get("cluster", {})}
+    if cluster.get("max_hourly_cost") is not None:
+        cluster["max_hourly_cost"] = dollars(cluster["max_hourly_cost"])
+    kept = without_secrets({**plain, "groups": groups, **({"cluster": cluster} if cluster else {})})
     return {"schema": "windlass.settings/v1", "seq": current.seq, "settings": kept}
+
+
+def _as_written(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a group with amounts and dollars as in a configuration file; the journal has whole small units."""
+    found = {**group, "resources": {name: exact_quantity(amount, name) for name, amount in group["resources"]}}
+    return found if group.get("price") is None else {**found, "price": dollars(group["price"])}
 
 
 def without_secrets(value: Any) -> Any:

@@ -13,20 +13,20 @@ from windlass.server.access.guard import API
 from windlass.server.problems import Problem
 
 from . import documents, openapi
-from .answers import answer, of_now, sent
-from .arguments import instant, whole
+from .answers import answer, has_tag, of_now, sent
+from .arguments import past, whole
 from .service import Server
 
 
 def add_reading(app: FastAPI, server: Server) -> None:
     @app.get(f"{API}/status")
     async def status(request: Request, at: str | None = None) -> Response:
-        asked = instant("at", at)
+        asked = past("at", at, server.now())
         known = await server.at(asked)
         if asked is not None:
             return sent(request, await asyncio.to_thread(lambda: known.body), None)
         tag = f'"{known.seq}"'
-        if request.headers.get("if-none-match") == tag:
+        if has_tag(request, tag):
             return Response(status_code=304, headers={"ETag": tag})
         wants_gzip = "gzip" in request.headers.get("accept-encoding", "")
         # Encoded once for all clients, in a thread, so that the event loop goes on serving streams.
@@ -46,7 +46,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
             cursor: str | None = None,
             at: str | None = None,
         ) -> Response:
-            known = await server.at(instant("at", at))
+            known = await server.at(past("at", at, server.now()))
             many = whole("limit", limit, 1, documents.MOST, 500)
             scope = {"group": group, "state": state, "code": code, "text": q, "sort": sort}
             page = documents.listed(documents.rows_of(name, known), **scope, limit=many, cursor=cursor)
@@ -59,7 +59,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
     async def why(request: Request, name: str | None = None, at: str | None = None) -> Response:
         if not name or len(name) > 500 or "\0" in name:
             raise Problem("invalid", "name: which job, machine or group?", mistakes=["name: is required"])
-        asked = instant("at", at)
+        asked = past("at", at, server.now())
 
         server.current()
         return answer(request, await asyncio.to_thread(answered, server, name, asked))

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from windlass.core.planner import unblocks_of
 from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Journal, JournalError, Record
 
-from .patches import INSTANTS, TABLES, difference
+from .patches import INSTANTS, TABLES, difference, merged
 from .unblocks import BUSY_SHARE, UnblockSearch
 
 PASS: Final = "windlass.pass/v1"
@@ -61,6 +61,8 @@ DECISION_EVERY: Final = 5.0
 """A large decision is renewed at most once in so many seconds; its ``at`` tells its time."""
 MOMENTS: Final = 8
 """How many documents about the past are kept."""
+SETTLED: Final = 60.0
+"""Seconds after which no record of an instant is expected any more: only then its document is kept."""
 FAR: Final = 20_000
 """A reader that is further behind, in records, must load the status again."""
 FOLLOWED: Final = 60.0
@@ -324,7 +326,7 @@ class Feed:
                 self._stop.wait(self._pause())
                 self._no_pass.wait(PASS_PATIENCE)
             self._note_sent()
-            self.messages.append(message)
+            self._keep(message)
         self._current = Current(document, picture, leader, unblocks, status.accounts, self._encoded)
         self.problem = None
         if records:
@@ -332,6 +334,15 @@ class Feed:
         if message is not None:
             self._on_message(message)
         return message is not None
+
+    def _keep(self, message: PassMessage) -> None:
+        """Keeps a message for readers that reconnect. Messages about changes by time alone are kept as one: a quiet
+        cluster makes one every few seconds, and a reader needs only their sum."""
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.after == last.seq == message.after == message.seq:
+            self.messages[-1] = replace(message, patch=merged(last.patch, message.patch))
+        else:
+            self.messages.append(message)
 
     def _known_decision(self, before: Current | None, picture: Picture) -> dict[str, Any] | None:
         """Returns the decision of the last document if it is still to be sent; None: a new one is made."""
@@ -368,6 +379,8 @@ class Feed:
         picture = pictured(controller_state, self._settings(), instant)
         status = Status(self._settings(), leader, picture, instant, spent_since(self.journal))
         made = Current(status.to_dict(), picture, leader, picture.plan.unblocks)
+        if instant > now - SETTLED:
+            return made
         with self._moments_lock:
             self._moments[instant] = made
             while len(self._moments) > MOMENTS:

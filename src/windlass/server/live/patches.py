@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any, Final
 
 TABLES: Final = {"groups": "name", "slices": "id", "demands": "id"}
@@ -17,6 +18,8 @@ INSTANTS: Final = frozenset({"schema", "version", "seq", "at", "as_of"})
 MOVING: Final = frozenset({"at", "ready_in", "cost", "starts_in", "seen_at"})
 """Numbers that change with time alone."""
 _NUMBERS: Final = re.compile(r"\d+(?:[.,:]\d+)*")
+_NOT_MONEY: Final = re.compile(r"(?<![$\d.,:])\d+(?:[.,:]\d+)*")
+"""Numbers but for amounts of dollars, which change with a decision and not with time."""
 _SENTENCES: Final = frozenset({"why", "change", "then"})
 
 Document = dict[str, Any]
@@ -40,10 +43,11 @@ def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Do
     kept = {**after, **{key: before[key] for key in parts if key not in changed}}
     for table, name in TABLES.items():
         old = {row[name]: row for row in before[table]}
+        numbers = _NOT_MONEY if table == "groups" else _NUMBERS  # with many waiting demands, all would be sent again
         rows, news = [], {}
         for row in after[table]:
             was = old.pop(row[name], None)
-            if was is row or (was is not None and _is_same(was, row)):
+            if was is row or (was is not None and _is_same(was, row, numbers)):
                 rows.append(was)
             else:
                 rows.append(row)
@@ -56,20 +60,36 @@ def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Do
     return {"set": changed, "gone": gone}, kept
 
 
-def _is_same(was: Any, now: Any) -> bool:
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> Document:
+    """Returns one patch with the effect of two."""
+    parts = {**first["set"], **second["set"]}
+    changed, gone = {key: value for key, value in parts.items() if key not in TABLES}, dict[str, Any]()
+    for table in TABLES:
+        ended, rows = set(second["gone"].get(table, ())), second["set"].get(table, {})
+        before = {name: row for name, row in first["set"].get(table, {}).items() if name not in ended}
+        if before or rows:
+            changed[table] = {**before, **rows}
+        if names := (set(first["gone"].get(table, ())) - rows.keys()) | ended:
+            gone[table] = sorted(names)
+    return {"set": changed, "gone": gone}
+
+
+def _is_same(was: Any, now: Any, numbers: re.Pattern[str] = _NUMBERS) -> bool:
     """Whether two values are equal, apart from numbers that only time changes."""
     if was is now:
         return True
     if isinstance(was, dict) and isinstance(now, dict):
-        return was.keys() == now.keys() and all(_is_same_key(key, was[key], value) for key, value in now.items())
+        return was.keys() == now.keys() and all(
+            _is_same_key(key, was[key], value, numbers) for key, value in now.items()
+        )
     if isinstance(was, list) and isinstance(now, list):
-        return len(was) == len(now) and all(map(_is_same, was, now))
+        return len(was) == len(now) and all(map(_is_same, was, now, repeat(numbers)))
     return bool(was == now)
 
 
-def _is_same_key(key: str, was: Any, now: Any) -> bool:
+def _is_same_key(key: str, was: Any, now: Any, numbers: re.Pattern[str]) -> bool:
     if was is now or key in MOVING:
         return True
     if key in _SENTENCES and isinstance(was, str) and isinstance(now, str):
-        return was == now or _NUMBERS.sub("#", was) == _NUMBERS.sub("#", now)
-    return _is_same(was, now)
+        return was == now or numbers.sub("#", was) == numbers.sub("#", now)
+    return _is_same(was, now, numbers)

@@ -1,7 +1,9 @@
 // An unblock as the piece of the configuration file to paste.
 
 /** The sections of a configuration file; the needs of a job are changed where the job is submitted. */
-const IN_FILE = new Set(["cluster", "groups"]);
+const IN_FILE = new Set(["cluster", "families", "groups"]);
+/** Keys that are no settings: an operator resumes a group, and a provider has machines again. */
+const NOT_IN_FILE = new Set(["frozen", "availability"]);
 
 /** @typedef {{[key: string]: Tree | string}} Tree */
 
@@ -22,7 +24,7 @@ export function paste(changes) {
   /** @type {Tree} */
   const tree = {};
   for (const { path, value } of changes) {
-    if (!IN_FILE.has(path[0] ?? "")) continue;
+    if (!IN_FILE.has(path[0] ?? "") || NOT_IN_FILE.has(path[2] ?? "")) continue;
     let place = tree;
     for (const key of path.slice(0, -1)) {
       const next = place[key];
