@@ -179,10 +179,10 @@ def test_the_messages_of_a_quiet_cluster_are_kept_as_one(tmp_path):
             feed.poll(force=True)
             assert feed.current is not None
             before, quiet = json.loads(feed.current.body), len(feed.messages)
-            for _ in range(20):
+            for _ in range(10):
                 world.time += 1.0
                 feed.poll(force=True)
-            assert len(story.messages) - quiet >= 20
+            assert len(story.messages) - quiet >= 10
             found = feed.after(feed.seq)
             assert found is not None
             [message] = found

@@ -495,7 +495,3 @@ def _copied(reader: StateReader) -> StateReader:
 def resync(seq: int, why: str) -> bytes:
     """Tells a reader to load the status again."""
     return b"event: resync\ndata: %s\n\n" % encoded({"seq": seq, "why": why})
-
-
-def newest(messages: Iterable[PassMessage]) -> int:
-    return max((one.seq for one in messages), default=0)
