@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,7 +26,8 @@ from windlass.providers.protocol import (
     InvalidRequest,
     LaunchOrder,
 )
-from windlass.testing.clouds import SshHosts, missing_for_hosts
+from windlass.testing.clouds import SshHost, SshHosts, missing_for_hosts
+from windlass.testing.clouds.hosts import namespaces_work
 from windlass.testing.eventually import eventually, refusal_of
 
 pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
@@ -232,13 +234,75 @@ def test_a_full_disk_ends_the_launch_with_its_last_lines_and_without_secrets(hos
     using(hosts, test, image=image)
 
 
-def test_a_machine_that_says_too_much_is_cut_short(hosts):
-    image = {"setup": ["head -c 3000000 /dev/zero | tr '\\0' 'x'; exit 1"]}
+def disk_of(host: SshHost, size: str) -> None:
+    """Give a host a disk of this size for its files."""
+    place = host.home / ".windlass"
+    place.mkdir(exist_ok=True)
+    command = ["nsenter", "-t", str(host.pids()[0]), "-m", "mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+    subprocess.run([*command, str(place)], check=True)
+
+
+@pytest.mark.skipif(not namespaces_work(), reason="a disk of its own needs root and namespaces")
+def test_on_a_disk_without_space_for_the_reason_the_launch_fails_with_it_and_the_machine_is_free_again():
+    with SshHosts(1) as hosts:
+        disk_of(hosts[0], "200k")
+
+        async def test(provider: SSHProvider) -> None:
+            for name in ("s-1", "s-2"):
+                await provider.launch(order(name, (sys.executable, "-c", "pass")), 1)
+                dead = await shown(provider, name, lambda one: not one.hosts[0].running)
+                assert "No space left on device" in dead.trouble
+                assert not dead.phase
+                await provider.terminate(name, 1)
+                assert not await provider.list()
+
+        using(hosts, test, image={"setup": ["true"]})
+
+
+def test_a_machine_that_says_too_much_is_cut_short_and_its_phase_is_named(hosts):
+    noise = "head -c 3000000 /dev/zero | tr '\\0' 'x'"
+    image = {
+        "setup": [f"{noise}; echo; {noise}; printf $TOKEN; echo; echo last words; exit 4"],
+        "env": {"TOKEN": SECRET},
+    }
 
     async def test(provider: SSHProvider) -> None:
         await provider.launch(order("s-1"), 1)
         dead = await shown(provider, "s-1", lambda one: one.trouble)
         assert len(dead.trouble) < 5000
+        assert dead.trouble.startswith("phase 'setup 1 of 1' ended with code 4: ")
+        assert dead.trouble.endswith("last words")
+        assert not any(SECRET[cut:] in dead.trouble or SECRET[: -cut or None] in dead.trouble for cut in range(20))
+        await provider.terminate("s-1", 1)
+
+    using(hosts, test, image=image)
+
+
+def test_a_program_that_prints_without_end_does_not_fill_the_disk(hosts):
+    program = ("bash", "-c", "head -c 80000000 /dev/zero | tr '\\0' 'x'; sleep 1; echo; echo last words; exit 7")
+
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1", program), 1)
+        dead = await shown(provider, "s-1", lambda one: not one.hosts[0].running)
+        assert dead.hosts[0].exit_code == 7
+        assert dead.hosts[0].last_output.endswith("last words")
+        kept = sum(file.stat().st_size for file in (hosts[0].home / ".windlass/run").iterdir())
+        assert kept < 40_000_000
+        await provider.terminate("s-1", 1)
+
+    using(hosts, test)
+
+
+def test_a_password_in_a_requirement_is_in_no_phase_and_no_reason(hosts):
+    image = {"pip": [f"toy @ http://ada:{SECRET}@127.0.0.1:9/toy.tar.gz"]}
+
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        seen = await shown(provider, "s-1", lambda one: one.trouble or one.phase.startswith("installing"))
+        assert SECRET not in seen.phase
+        dead = await shown(provider, "s-1", lambda one: one.trouble)
+        assert "installing toy @ http://***@127.0.0.1:9/toy.tar.gz" in dead.trouble
+        assert SECRET not in dead.trouble + str(dead.hosts)
         await provider.terminate("s-1", 1)
 
     using(hosts, test, image=image)

@@ -287,9 +287,11 @@ class AWSProvider:
                 problems.append(f"host {number} is gone")
                 continue
             one, known = found[number], self._known.get(str(found[number]["InstanceId"]))
-            running, phase, problem = self._host(one, known, slice_id)
+            failure = self._preparations.failure(slice_id, number)
+            running, phase, problem = self._host(one, known, slice_id, failure)
             address = known.machine.login.address if known else ""
-            death = death_of((known.report or {}) if known and not running else {}) or Death("")
+            report = (known.report or {}) if known and not running else {}
+            death = (death_of(report, failure) if report else None) or Death("")
             hosts.append(
                 Host(f"{slice_id}/{number}", running, address, death.exit_code, death.last_output, death.failed_phase)
             )
@@ -314,7 +316,7 @@ class AWSProvider:
             ),
         )
 
-    def _host(self, one: Mapping[str, Any], known: _Known | None, slice_id: str) -> tuple[bool, str, str]:
+    def _host(self, one: Mapping[str, Any], known: _Known | None, slice_id: str, failure: str) -> tuple[bool, str, str]:
         """Return whether a host is up, its phase, and its problem."""
         if one["State"]["Name"] != "running":
             return False, "", ""
@@ -327,7 +329,7 @@ class AWSProvider:
         assignment = report.get("assignment") or {}
         if known.problem and known.silent_for > self._lost_after:
             return False, "", known.problem
-        if (death := death_of(report)) is not None:
+        if (death := death_of(report, failure)) is not None:
             return False, "", death.why
         alone = not assignment.get("started") and slice_id not in self._orders and not self._read_only
         if alone and time.monotonic() - known.since > ORPHAN_AFTER:

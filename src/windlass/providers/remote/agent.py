@@ -28,7 +28,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from windlass.providers.remote.machine_store import OrderRefused, Store, alive, kill_marked
+from windlass.providers.remote.machine_store import OrderRefused, Store, alive, kill_marked, secrets_of, without
 from windlass.providers.remote.supervisor import supervise
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
@@ -36,6 +36,10 @@ NOTICES = (("interruption", "spot/instance-action"), ("rebalance", "events/recom
 PHASE = "::windlass:: "
 """The prefix of an output line with which a bootstrap script names its next phase."""
 LAST_LINES = 20
+LONGEST_LINE = 16_384
+SHOWN_LINE = 400
+SHOWN = 1500
+"""Characters of a line and of all lines in the reason of a failure; the reason begins with the phase."""
 
 
 class Session:
@@ -164,12 +168,16 @@ class Session:
         timer = threading.Timer(request["limit_seconds"], lambda: os.killpg(process.pid, signal.SIGKILL))
         timer.start()
         lines: deque[str] = deque(maxlen=LAST_LINES)
-        phase = "starting"
+        hidden = secrets_of(request["environment"])
+        phase, is_whole = "starting", True
         try:
             assert process.stdout is not None
             for raw in iter(lambda: process.stdout.readline(4096), b""):  # type: ignore[union-attr]
                 text = raw.decode("utf-8", "replace").rstrip("\n")
-                if text.startswith(PHASE):
+                begun, is_whole = not is_whole, raw.endswith(b"\n")
+                if begun and lines:  # the rest of a long line, so that no secret is cut in two
+                    lines[-1] = (lines[-1] + text)[-LONGEST_LINE:]
+                elif text.startswith(PHASE):
                     phase = text[len(PHASE) :]
                     self._phase(request, phase)
                     self._say({"id": request["id"], "event": {"phase": phase}})
@@ -180,7 +188,8 @@ class Session:
             timer.cancel()
             self._bootstraps.remove(process)
         if code:
-            limit, said = request["limit_seconds"], "\n".join(lines)
+            limit = request["limit_seconds"]
+            said = "\n".join(without(line, hidden)[-SHOWN_LINE:] for line in lines)[-SHOWN:]
             why = f"took longer than {limit:g} s" if code == -signal.SIGKILL else f"ended with code {code}"
             raise OrderRefused("bootstrap", f"phase '{phase}' {why}: {said}")
         return {}
@@ -241,7 +250,8 @@ class Session:
                 assignment = store.assignment_of(request)
             except OrderRefused:
                 return {"was": False}
-            store.assign({**assignment, "ending": True})
+            with contextlib.suppress(OSError):  # on a full disk the slice ends as well
+                store.assign({**assignment, "ending": True})
         for process in list(self._bootstraps):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

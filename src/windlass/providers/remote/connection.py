@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ KEEPALIVE: Final = 5.0
 KEEPALIVES: Final = 3
 """Unanswered keepalives after which a connection counts as lost, so within 20 s."""
 _LONGEST_TEXT: Final = 300
+_LOGIN: Final = re.compile(r"://[^/@\s]{1,1000}@")
+"""The name and password in a URL, such as that of a requirement."""
 
 
 class Unreachable(Exception):
@@ -127,14 +130,14 @@ def _known_hosts_path(login: Login) -> Path:
 
 def plain(text: object, longest: int = _LONGEST_TEXT) -> str:
     """Make untrusted text printable: one line, no control characters, limited length."""
-    words = " ".join(str(text)[: 4 * longest].split())
+    words = " ".join(_LOGIN.sub("://***@", str(text)[: 4 * longest]).split())
     words = "".join(one for one in words if one.isprintable())
     return words if len(words) <= longest else words[: longest - 1] + "…"
 
 
 def plain_lines(text: object, longest: int = 2000) -> str:
     """Make a machine's output printable: its last lines, without control characters."""
-    lines = ["".join(c for c in line if c.isprintable()) for line in str(text)[-4 * longest :].splitlines()]
+    lines = ["".join(c for c in line if c.isprintable()) for line in _LOGIN.sub("://***@", str(text)).splitlines()]
     return "\n".join(line for line in lines if line.strip())[-longest:]
 
 

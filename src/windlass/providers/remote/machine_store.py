@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MARK = "WINDLASS_REMOTE"
 """A variable in the environment of a program and all of its children, by which orphans are found."""
 REMEMBERED_DAYS = 30
+LONGEST_LOG = 32 << 20
+"""Bytes of a program's output that a machine keeps, so that a program that prints a lot does not fill the disk."""
 PUBLIC = ("WINDLASS_SLICE", "WINDLASS_GROUP", "WINDLASS_HOST", "WINDLASS_NODE")
 """Variables of a program that are never secret."""
 SHORTEST_SECRET = 6
@@ -116,18 +118,36 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def tail(path: Path, hidden: Iterable[str] = ()) -> str:
-    """Return the end of a file, without the values in ``hidden``."""
+def end_of(path: Path) -> bytes:
+    """Return the last bytes of a file; more than is shown, so that no hidden value is cut and missed."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - 64_000))  # more than is returned, so that no hidden value is cut and missed
-            text = file.read().decode("utf-8", "replace")
+            file.seek(max(0, file.tell() - 64_000))
+            return file.read()
     except OSError:
-        return ""
+        return b""
+
+
+def shorten(path: Path, most: int = LONGEST_LOG) -> None:
+    """Empty a log that has become too long, and keep its end beside it. Its writer must append."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > most:
+            beside = path.with_name(path.name + ".old")
+            beside.write_bytes(end_of(path))
+            os.truncate(str(path), 0)
+
+
+def tail(path: Path, hidden: Iterable[str] = ()) -> str:
+    """Return the end of a log, without the values in ``hidden``."""
+    text = (end_of(path.with_name(path.name + ".old")) + end_of(path)).decode("utf-8", "replace")
+    return without(text, hidden)[-4000:]
+
+
+def without(text: str, hidden: Iterable[str]) -> str:
     for value in hidden:
         text = text.replace(value, "***")
-    return text[-4000:]
+    return text
 
 
 def secrets_of(environment: dict[str, str]) -> list[str]:
@@ -207,10 +227,15 @@ class Store:
         return time.time() - max(heard, float(assignment["taken"])) > float(assignment["lease"])
 
     def release(self, assignment: dict[str, Any]) -> None:
-        """Free the machine and remember that the slice has ended. The caller holds ``changing``."""
-        self.remember_end(assignment["cluster"], assignment["slice"])
+        """Free the machine, also on a full disk, and remember that the slice has ended. Call it under ``changing``."""
         shutil.rmtree(str(self.run), ignore_errors=True)
-        self.assign(None)
+        try:
+            self.remember_end(assignment["cluster"], assignment["slice"])
+            self.assign(None)
+        except OSError:  # a full disk: the files of the slice may leave enough space
+            self.assign(None)
+            with contextlib.suppress(OSError):
+                self.remember_end(assignment["cluster"], assignment["slice"])
 
     def assignment_of(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the assignment if it is to the slice of the request; refuse otherwise."""

@@ -11,7 +11,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -74,8 +73,11 @@ def checked(order: LaunchOrder, rules: ProgramRules) -> None:
         image_of(host, rules.image_of(order.group))
 
 
-async def prepare(machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int, rules: ProgramRules) -> None:
-    """Prepare one host. Returns when its program runs, or when the reason of the failure is stored."""
+async def prepare(machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int, rules: ProgramRules) -> str:
+    """Prepare one host. Returns when its program runs, or when the reason of the failure is stored.
+
+    Returns the reason if the machine could not store it, as on a full disk.
+    """
     host = order.hosts[number]
     image = image_of(host, rules.image_of(order.group))
     hidden = (*(image.secrets if image else ()), *(one for one in host.environment.values() if len(one) >= 6))
@@ -90,11 +92,13 @@ async def prepare(machine: RemoteMachine, order: LaunchOrder, number: int, epoch
             log.warning("%s cannot start: %s", order.slice_id, error)
         except AgentRefused as error:
             if error.kind not in ("gone", "stale"):
-                text = redacted(plain_lines(error), hidden)
+                text = plain_lines(redacted(str(error), hidden))
                 log.info("%s cannot start on %s: %s", order.slice_id, machine.login.name, text)
-                with suppress(Unreachable, AgentRefused):
+                try:
                     await machine.ask("failed", slice=order.slice_id, epoch=epoch, text=text)
-        return
+                except (Unreachable, AgentRefused):
+                    return text
+        return ""
 
 
 async def _prepare(
@@ -165,11 +169,14 @@ class Death(NamedTuple):
     failed_phase: str = ""
 
 
-def death_of(report: Mapping[str, Any]) -> Death | None:
-    """Return how a program ended or why it did not start; None while it runs or is being prepared."""
+def death_of(report: Mapping[str, Any], failure: str = "") -> Death | None:
+    """Return how a program ended or why it did not start; None while it runs or is being prepared.
+
+    ``failure``: the reason of a failed preparation that the machine could not store.
+    """
     assignment = report.get("assignment") or {}
-    if assignment.get("failed"):
-        return Death(plain_lines(assignment["failed"]), failed_phase=plain(assignment.get("phase") or "", 120))
+    if failed := assignment.get("failed") or failure:
+        return Death(plain_lines(failed), failed_phase=plain(assignment.get("phase") or "", 120))
     if not assignment.get("started") or report.get("running"):
         return None
     exited = report.get("exited") or {}
@@ -200,20 +207,30 @@ class Preparations:
 
     def __init__(self, rules: ProgramRules) -> None:
         self.rules = rules
-        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, int], asyncio.Task[str]] = {}
+        self._failures: dict[tuple[str, int], str] = {}
+        """The reasons of failures that the machines could not store, by slice and host."""
+
+    def failure(self, slice_id: str, number: int) -> str:
+        """Return the reason why a host cannot be prepared, if its machine could not store it; empty otherwise."""
+        return self._failures.get((slice_id, number), "")
 
     def begin(self, machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int) -> None:
         """Start to prepare a host, unless that is in progress."""
         key = (order.slice_id, number)
-        if key in self._tasks:
+        if key in self._tasks or key in self._failures:
             return
         task = self._tasks[key] = asyncio.create_task(prepare(machine, order, number, epoch, self.rules))
         task.add_done_callback(lambda done: self._done(key, done))
 
-    def _done(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
+    def _done(self, key: tuple[str, int], task: asyncio.Task[str]) -> None:
         self._tasks.pop(key, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             log.error("the preparation of %s failed: %s", key[0], error, exc_info=error)
+        elif failure := task.result():
+            self._failures[key] = failure
 
     def under_way(self, slice_id: str) -> bool:
         return any(key[0] == slice_id for key in self._tasks)
@@ -224,3 +241,5 @@ class Preparations:
         for task in found:
             task.cancel()
         await asyncio.gather(*found, return_exceptions=True)
+        for key in [key for key in self._failures if slice_id in (None, key[0])]:
+            del self._failures[key]

@@ -27,6 +27,7 @@ from windlass.providers.remote.machine_store import (
     identity,
     prctl,
     secrets_of,
+    shorten,
     tail,
     write_json,
 )
@@ -134,6 +135,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         assert self._program is not None
         while self._program.poll() is None and not self._ending.is_set():
+            shorten(self._store.run / "program.log")
             if lease and loop.time() - self._mux.last_heard > lease:
                 sys.stderr.write(f"no controller has connected for {lease:g} s: the program is ended\n")
                 return True

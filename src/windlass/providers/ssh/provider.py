@@ -34,7 +34,7 @@ from windlass.providers.protocol import (
 from windlass.providers.remote.background import BackgroundTasks
 from windlass.providers.remote.connection import Login, Unreachable, plain
 from windlass.providers.remote.machine import AgentRefused, RemoteMachine
-from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, death_of, phase_of
+from windlass.providers.remote.preparation import Death, Phases, Preparations, ProgramRules, checked, death_of, phase_of
 from windlass.providers.ssh.machine_list import BadMachine, MachineSpec, read_machines
 
 log = logging.getLogger(__name__)
@@ -314,9 +314,9 @@ class SSHProvider:
             if seen is None:
                 hosts.append(Host(name, running=False))
                 continue
-            hosts.append(self._host(name, seen))
-            phases.append(phase_of(seen.report or {}))
-            death = death_of(seen.report or {})
+            death = death_of(seen.report or {}, self._preparations.failure(slice_id, number))
+            hosts.append(self._host(name, seen, death))
+            phases.append("" if death is not None else phase_of(seen.report or {}))
             problems.append(death.why if death is not None else seen.problem)
         ending = slice_id in self._ended or any(bool((seen.assignment or {}).get("ending")) for seen in found)
         whole = len(by_number) == count
@@ -333,9 +333,8 @@ class SSHProvider:
             started_at=min(filter(None, (_time(seen.assignment or {}) for seen in found)), default=None),
         )
 
-    def _host(self, name: str, seen: _Seen) -> Host:
+    def _host(self, name: str, seen: _Seen, death: Death | None) -> Host:
         """A host is up while it is being prepared and while its program runs."""
-        death = death_of(seen.report or {})
         if death is not None:
             return Host(name, False, seen.spec.address, death.exit_code, death.last_output, death.failed_phase)
         return Host(name, seen.silent_for <= self._lost_after, seen.spec.address)
