@@ -162,6 +162,18 @@ def test_freeze_and_resume_by_button(operator):
     eventually(lambda: not card.get_attribute("data-frozen"))
 
 
+def test_everything_is_resumed_by_button_and_asked_in_a_sentence(operator):
+    operator.see("/", "page-overview")
+    operator.cluster.command("freeze")
+    alarm = operator.page.locator('[data-testid=alarm][data-kind="frozen"][data-subject="*"]')
+    alarm.wait_for()
+    alarm.get_by_test_id("command-resume").click()
+    assert operator.get_by_test_id("confirm-text").inner_text().startswith("Resume everything? It is frozen by ")
+    operator.get_by_test_id("confirm-yes").click()
+    eventually(lambda: operator.cluster.get("/status")["frozen"] == {})
+    alarm.wait_for(state="detached")
+
+
 def test_a_family_is_one_row_with_its_offers_inside_and_is_frozen_by_its_name(operator):
     operator.see("/", "groups-table")
     row = operator.page.locator('[data-testid=family-row][data-family="fpga"]')

@@ -280,6 +280,7 @@ function question(what, subject) {
   }
   if (what === "undrain") return `Undrain ${subject}? It takes work again.`;
   if (what === "freeze" && group) return `Freeze ${subject}? No machine of it is launched or released until it is resumed; its ${plural(group.ready, "machine")} ${group.ready === 1 ? "keeps" : "keep"} running.`;
+  if (what === "resume" && subject === "*") return `Resume everything? It is frozen by ${known?.frozen["*"] ?? "an operator"}; after that machines of every group are launched and released again.`;
   if (what === "resume" && group) return `Resume ${subject}? It is frozen by ${group.frozen_by ?? "an operator"}; after that its machines are launched and released again.`;
   return `${what} ${subject}?`;
 }

@@ -118,6 +118,12 @@ function FamilyAnswer({ one }) {
         h("span", { key: group.name, "data-testid": "blocker", "data-group": group.name, "data-code": group.next.code ?? "" }, h(Code, { code: group.next.code, kind: group.next.code ? undefined : "fine", label: group.next.code ?? "can be had" }))]))));
 }
 
+/** The button of a change that is one order: to resume a group, a family or everything. @param {{change: string}} props */
+function Resume({ change: text }) {
+  const name = /^resume (\S+)$/.exec(text)?.[1];
+  return name ? h("div", { class: "actions" }, h(Command, { what: "resume", subject: name === "everything" ? "*" : name })) : null;
+}
+
 /** @param {{one: import("./types.js").DemandWhy}} props */
 function DemandAnswer({ one }) {
   const main = one.parts[0], groups = Object.entries(one.groups);
@@ -135,7 +141,7 @@ function DemandAnswer({ one }) {
         h("span", { key: name, "data-testid": "blocker", "data-group": name, "data-code": reason.code }, h(Code, { code: reason.code }))]))),
     groups.length > 0 && h("div", { class: "b" }, h("h3", null, "What would help"),
       h("div", { "data-testid": "why-unblocks" }, one.unblocks.length
-        ? one.unblocks.map((way) => h("div", { key: way.change }, h(Unblock, { one: way, lead: false }), paste(way.set) && h("pre", { class: "paste", tabIndex: 0, "aria-label": "For the configuration file" }, paste(way.set))))
+        ? one.unblocks.map((way) => h("div", { key: way.change }, h(Unblock, { one: way, lead: false }), h(Resume, { change: way.change }), paste(way.set) && h("pre", { class: "paste", tabIndex: 0, "aria-label": "For the configuration file" }, paste(way.set))))
         : "No single change of a limit, a condition or a need places it now.")),
     one.launched.length > 0 && h("div", { class: "b" }, h("h3", null, "Launched for it"),
       h("div", { class: "acct" }, one.launched.slice(-8).map((launch) => [

@@ -3,7 +3,7 @@
 import { h } from "../vendor/preact.js";
 import { clock, percent, usd } from "../format.js";
 import { Choice, Empty, Failure, Loading, Why } from "../parts.js";
-import { at, change, now, seq, view } from "../store.js";
+import { at, change, now, seq, status, view } from "../store.js";
 import { useDocument } from "../series.js";
 
 const ACCOUNTS = /** @type {const} */ (["work", "booting", "idle", "spare", "draining", "ending"]);
@@ -24,7 +24,7 @@ export function Cost() {
   const total = answer.total.total, columns = by === "account" ? [] : ACCOUNTS;
   return h("section", { "data-testid": "page-cost" }, choices, h(Failure, { text: failure }),
     h("div", { class: "figures", style: { gridTemplateColumns: "1fr", marginTop: "0px", marginBottom: "20px" } }, h("div", { class: "figure", "data-testid": "cost-total", "data-value": total },
-      h("div", { class: "k" }, `Spent since ${clock(answer.since)}`), h("div", { class: "v" }, usd(total)),
+      h("div", { class: "k" }, `Spent since ${clock(Math.max(answer.since, status.value?.spent_since ?? 0))}`), h("div", { class: "v" }, usd(total)),
       total > 0 && h("div", { class: "bar", "aria-hidden": "true" }, ACCOUNTS.filter((name) => answer.total[name] > 0).map((name) => h("i", { key: name, style: { width: `${(answer.total[name] / total) * 100}%`, background: COLOURS[name] } }))),
       h("div", { class: "legend" }, ACCOUNTS.filter((name) => answer.total[name] > 0).map((name) => h("span", { key: name }, h("i", { class: "sw", style: { background: COLOURS[name] } }), `${name} ${percent(answer.total[name] / total)}`))))),
     h("section", { class: "panel" }, answer.rows.length > 0 && h("header", null, h("h2", null, by === "account" ? "Accounts" : `Accounts by ${by}`), h("span", { class: "cap" }, "in dollars")), answer.rows.length ? h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Accounts" }, h("table", null,

@@ -3,7 +3,7 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
 import { Chart, Ticks } from "../charts.js";
-import { clock, colourOf, FAILED, OVER, percent, plural, span, timeOfDay, usd, whole } from "../format.js";
+import { clock, colourOf, FAILED, IN_FLIGHT, OVER, percent, plural, span, timeOfDay, usd, whole } from "../format.js";
 import { Choice, Empty, Failure, Link, Loading } from "../parts.js";
 import { addressOf, at, change, now, seq, status, view } from "../store.js";
 import { useDocument, useSeries } from "../series.js";
@@ -15,6 +15,8 @@ const LEGEND = /** @type {[string, string, boolean][]} */ ([["requesting", "requ
 /** With this many lanes or more, rows are low and only visible ones are in the page. */
 const MANY = 60;
 const ROW = { lane: 27, low: 12, group: 34 };
+/** A machine that is drained while tasks run on it shows this many pixels of its state above them. */
+const EDGE = 4;
 
 export function Slices() {
   const known = status.value, params = view.value.params;
@@ -34,7 +36,7 @@ export function Slices() {
       h(Choice, { label: "Time", testid: "range", value: range, onPick: (value) => change({ range: value }, true), options: RANGES }),
       h("input", { class: "field", type: "search", placeholder: "name…", "aria-label": "Name", "data-testid": "filter-text", value: params.get("q") ?? "", onInput: pick("q"), size: 12 }),
       h("select", { class: "field", "aria-label": "Group", "data-testid": "filter-group", value: filters.group, onChange: pick("group") }, h("option", { value: "" }, "every group"), known.groups.map((group) => h("option", { key: group.name, value: group.name }, group.name))),
-      h("select", { class: "field", "aria-label": "State", "data-testid": "filter-state", value: filters.state, onChange: pick("state") }, h("option", { value: "" }, "every state"), ["here", "ready", "booting", "draining", "terminating", "terminated", "lost"].map((name) => h("option", { key: name, value: name }, name === "here" ? "all but ended" : name))),
+      h("select", { class: "field", "aria-label": "State", "data-testid": "filter-state", value: filters.state, onChange: pick("state") }, h("option", { value: "" }, "every state"), ["here", "queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining", "terminating", "terminated", "lost", "launch_failed", "launch_timeout", "init_failed", "terminate_failed", "cancelled"].map((name) => h("option", { key: name, value: name }, name === "here" ? "all but ended" : name.replace("_", " ")))),
       h("span", { class: "cap", "data-testid": "lane-count", "data-value": lanes.length }, plural(lanes.length, "machine")),
       h("span", { class: "grow" }), h(Legend, null)),
     h(Failure, { text: failure }),
@@ -121,7 +123,8 @@ function Rows({ lanes, since, until, grouped }) {
 /** @param {{name: string, lanes: Lane[]}} props */
 function GroupHead({ name, lanes }) {
   const group = status.value?.groups.find((one) => one.name === name);
-  const unused = lanes.filter((one) => one.group === name && one.spans.some((part) => part.state === "ready") && !one.use.some((part) => part.tasks > 0)).length;
+  // Only machines whose start is in the period: others may have run tasks before it.
+  const unused = lanes.filter((one) => one.group === name && IN_FLIGHT.has(one.spans[0]?.state ?? "") && one.spans.some((part) => part.state === "ready") && !one.use.some((part) => part.tasks > 0)).length;
   return h("div", { class: "lg", role: "listitem", "data-testid": "lane-group", "data-group": name },
     h(Link, { class: "id", title: name, to: addressOf(view.value.path, { why: name }) }, name),
     h("span", { class: "m" }, group && `${whole(group.ready)} ready${group.leaving ? `, ${whole(group.leaving)} leaving` : ""}${group.coming ? `, ${whole(group.coming)} coming` : ""} of ${whole(group.max ?? 0)}${group.price === null ? "" : `, ${usd(group.price)}/h each`}`,
@@ -149,7 +152,7 @@ function Lane({ one, name, since, until, low }) {
         class: `${part.state === "requesting" || part.state === "queued" ? "hatch" : ""}${index === 0 ? " first" : ""}${index === all.length - 1 ? " last" : ""}`,
         title: `${part.state} from ${clock(part.from)}, ${span((part.to ?? until) - part.from)}: ${part.why}`, style: { left: left(part.from), width: width(part.from, part.to ?? until), backgroundColor: colourOf(part.state) },
       })),
-      used(one, since, until).map((part) => h("i", { key: part.from, class: "f", title: `${plural(part.tasks, "task")}, ${percent(part.share)} used`, style: { left: left(part.from), width: width(part.from, part.to), height: `${Math.max(2, part.share * high)}px` } })),
+      used(one, since, until).map((part) => h("i", { key: part.from, class: "f", title: `${plural(part.tasks, "task")}, ${percent(part.share)} used`, style: { left: left(part.from), width: width(part.from, part.to), height: `${Math.max(2, part.share * (part.ending ? high - EDGE : high))}px` } })),
       inSight.filter((part) => FAILED.has(part.state)).map((part) => h("span", { key: part.from, class: "xx", "data-testid": "lane-span", "data-state": part.state, style: { left: left(part.from) }, title: `${part.state} at ${timeOfDay(part.from)}: ${part.why}` }, "×")),
       inSight.filter((part) => part.by).slice(0, 1).map((part) => h("span", { key: "by", class: "op", style: { left: left(part.from) }, title: `by ${part.by}: ${part.why}` }))),
     h("span", { class: "c" }, usd(one.cost)));
@@ -176,12 +179,16 @@ function parted(name) {
 
 /** @param {Lane} one @param {number} since @param {number} until */
 function used(one, since, until) {
-  /** @type {{from: number, to: number, tasks: number, share: number}[]} */
+  /** @type {{from: number, to: number, tasks: number, share: number, ending: boolean}[]} */
   const found = [];
+  const cordoned = one.spans.filter((part) => part.state === "cordoned" || part.state === "draining").map((part) => ({ from: part.from, to: part.to ?? until }));
   const over = one.spans.find((part) => !["queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining"].includes(part.state))?.from ?? until;
   one.use.forEach((part, /** @type {number} */ index) => {
     const from = Math.max(since, part.at), to = Math.min(until, over, one.use[index + 1]?.at ?? until);
-    if (part.tasks > 0 && to > from) found.push({ from, to, tasks: part.tasks, share: part.share });
+    if (part.tasks <= 0 || to <= from) return;
+    // Cut where the machine is cordoned or recalled, so that its state stays visible over the tasks that it still runs.
+    const cuts = [from, ...cordoned.flatMap((at) => [at.from, at.to]).filter((at) => at > from && at < to).sort((a, b) => a - b), to];
+    cuts.slice(1).forEach((end, place) => found.push({ from: cuts[place], to: end, tasks: part.tasks, share: part.share, ending: cordoned.some((at) => at.from <= cuts[place] && cuts[place] < at.to) }));
   });
   return found;
 }
