@@ -222,3 +222,12 @@ def test_offers_names_the_region_that_has_the_model():
     done = run("offers", "--region", "us-east-1", "--provider", "gcp", "--accelerator", "L4")
     assert (done.returncode, done.stdout) == (1, "")
     assert "no machine in us-east-1 has L4; machines in us-central1 have it" in done.stderr
+
+
+def test_a_region_or_a_python_that_cannot_exist_is_refused_before_anything_else():
+    done = run("doctor", "aws", "--region", "nowhere")
+    assert done.returncode == 1
+    assert "'nowhere' is not a region of AWS" in done.stdout
+    done = run("bootstrap", "print", "--python", "2")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "python must be a minor version such as 3.11" in done.stderr

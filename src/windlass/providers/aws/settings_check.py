@@ -28,6 +28,11 @@ _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+")
 _IDS: Final = {"image_id": "ami", "security_group": "sg", "subnets": "subnet"}
 
 
+def is_region(text: str) -> bool:
+    """Whether a text has the form of a region's name."""
+    return _REGION.fullmatch(text) is not None
+
+
 def mistakes(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name of each wrong setting, and what is wrong with it."""
     region = settings["region"]

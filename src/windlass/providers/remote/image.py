@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shlex
 import sys
 import tarfile
@@ -25,6 +26,7 @@ from typing import Any, Final
 from windlass.providers.protocol import InvalidRequest
 
 PHASE: Final = "::windlass:: "
+_MINOR: Final = re.compile(r"3\.[0-9]{1,2}")
 HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 """The minor version of the controller's Python. Functions that are sent as code run on no other."""
 
@@ -68,13 +70,18 @@ class ImageSpec:
         unknown = sorted(set(given) - set(cls.__slots__))
         if unknown:
             raise InvalidRequest(f"image: {unknown[0]!r} is not known; an image has {', '.join(cls.__slots__[:-1])}")
+        python = str(given.get("python") or HERE)
+        if not python.startswith("/") and not _MINOR.fullmatch(python):
+            raise InvalidRequest(
+                f"image: python must be a minor version such as 3.11 or a full path, is {python[:80]!r}"
+            )
         lists = {
             name: tuple(str(one) for one in given.get(name) or ())
             for name in ("pip", "apt", "includes", "setup")
             if not isinstance(given.get(name), str) or _refuse_text(name, given[name])
         }
         return cls(
-            python=str(given.get("python") or HERE),
+            python=python,
             pip_index=str(given.get("pip_index") or ""),
             env={str(name): str(value) for name, value in dict(given.get("env") or {}).items()},
             needs=tuple(needs),

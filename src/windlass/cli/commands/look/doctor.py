@@ -102,6 +102,10 @@ def _account(region: str, profile: str, endpoint_url: str) -> list[Check]:
     if find_spec("boto3") is None:
         return [problem("boto3", "is not installed", install_command("aws"))]
     from windlass.providers.aws.account import account_checks
+    from windlass.providers.aws.settings_check import is_region
+
+    if not is_region(region):
+        return [problem("region", f"{region[:80]!r} is not a region of AWS", "give one such as --region eu-west-1")]
 
     async def found() -> list[Check]:
         return [

@@ -276,7 +276,8 @@ def _remedy(wanted: Wanted) -> str:
     if wanted.region and wanted.region not in regions:
         return (
             f"--region: the catalogue has no prices of {wanted.region}, only of {', '.join(regions)}; read those of an "
-            f"AWS region with windlass offers --refresh --region {wanted.region}, or set prices of the provider"
+            f"AWS region with windlass offers --refresh --region {wanted.region}, or set prices of the provider and "
+            "leave --region out"
         )
     if wanted.region and wanted.accelerator:
         of_providers = [one for one in offers if not wanted.providers or one.provider in wanted.providers]
