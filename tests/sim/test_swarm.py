@@ -126,6 +126,7 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
             SwarmTask(1011407, 24.0),
             "a twin is not a breach while a dead leader's lease keeps every controller from observing",
         ),
+        (SwarmTask(3000229, 24.0), "a machine that came and went while no controller ran cannot be billed"),
     ],
 )
 def test_what_long_runs_of_the_swarm_have_found_stays_mended(task, behaviour):

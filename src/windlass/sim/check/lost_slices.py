@@ -36,15 +36,16 @@ class GivenUpSlices:
         self._unwell: dict[str, float] = {}
         """Slices that are missing or unhealthy by their records, with the true start time."""
         self._observed_at: float | None = None
-        self._unwatched = 0.0
-        """Seconds without a complete observation."""
+        self._gaps: list[tuple[float, float]] = []
+        """Times without a complete observation."""
 
     def record_pass(self, now: float, *, complete: bool) -> None:
         """Record a pass."""
         if complete:
-            if self._observed_at is not None and self._faults:  # without faults every change is an event, and is seen
-                self._unwatched += max(0.0, now - self._observed_at - WATCHED)
-            self._observed_at = now
+            before, self._observed_at = self._observed_at, now
+            # Without faults every change is an event, and is seen.
+            if before is not None and self._faults and now - before > WATCHED:
+                self._gaps.append((before, now))
 
     def follow(self, now: float, pairs: Moves, gone: Collection[str]) -> None:
         """Record changed slice records."""
@@ -93,22 +94,31 @@ class GivenUpSlices:
     ) -> Iterator[tuple[str, str]]:
         """S14: a slice was billed for the lifetime of its machine, by the cloud's own data. An end that no controller
         sees is billed too late, never too early. A machine that a user created is billed from the first list that shows
-        it, so it may have lived longer.
+        it, so it may have lived longer. A machine that no list has shown is not billed: it lived while no controller
+        observed.
         """
+        if not gone:
+            return
         late = (LATE_LISTS if self._faults else MARGIN) + interval
-        slack = late + self._unwatched
+        slack = late + sum(end - start - WATCHED for start, end in self._gaps)
         for name in gone:
             lives = [
-                cloud.history[name].at - cloud.made[name]
+                (cloud.made[name], cloud.history[name].at)
                 for cloud in self._clouds.values()
                 if name in cloud.history and name in cloud.made
             ]
+            lived = sum(end - start for start, end in lives)
             billed = totals.billed_seconds.get(name, 0.0)
-            error = billed - sum(lives)
-            if lives and (error > slack or (error < -late and name not in made_by_hand)):
-                yield "S14", f"{name} was billed for {billed:.1f} s, its machine lived {sum(lives):.1f} s"
+            error = billed - lived
+            unseen = sum(self._unobserved(*life) for life in lives) if not billed else 0.0
+            if lives and (error > slack or (error < -late - unseen and name not in made_by_hand)):
+                yield "S14", f"{name} was billed for {billed:.1f} s, its machine lived {lived:.1f} s"
             elif not lives and billed > slack and not any(name in cloud.made for cloud in self._clouds.values()):
                 yield "S14", f"{name} was billed for {billed:.1f} s, and no machine was made for it"
+
+    def _unobserved(self, start: float, end: float) -> float:
+        """Return the seconds of a time span without a complete observation."""
+        return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self._gaps)
 
 
 def unasked(
