@@ -18,6 +18,7 @@ from windlass.core.model.quantities import format_money, format_needs
 from windlass.core.model.reasons import plural
 from windlass.core.model.snapshot import Group
 from windlass.scenario.durations import format_duration
+from windlass.workloads.registry import WORKLOAD_TYPES
 
 MOST_GROUPS = 20
 """The number of groups in the summary, so that it fits on a screen."""
@@ -268,8 +269,9 @@ def _notes(config: Config, bought: int) -> Iterator[str]:
         if not one.group.resources:
             yield f"note: groups.{one.group.name}.resources is empty: nothing fits there"
     used = {one.provider for one in config.settings.groups}
+    defines_groups = WORKLOAD_TYPES[config.workload.type].groups_optional
     for name in config.providers:
-        if name not in used:
+        if name not in used and not defines_groups:
             yield f"note: providers.{name} has no group"
     file = config.workload.settings.get("demands")
     if isinstance(file, str) and not Path(file).is_file():
