@@ -10,6 +10,7 @@ import pytest
 
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.gcs import Gcs, GcsError
+from windlass.workloads.ray.workload import RayWorkload
 
 
 async def small_head() -> tuple[grpc.aio.Server, int]:
@@ -69,3 +70,26 @@ def test_a_head_that_does_not_run_is_reported_with_the_cause_alone() -> None:
 
     with pytest.raises(GcsError, match=r"^the Ray head at 127\.0\.0\.1:9 cannot be reached: Connection refused$"):
         asyncio.run(story())
+
+
+def test_the_time_for_which_a_head_may_be_silent_counts_the_call_that_gets_no_answer() -> None:
+    time = 1000.0
+
+    class Silent(Gcs):
+        async def version(self) -> str:
+            nonlocal time
+            time += 3
+            error = GcsError("no answer")
+            error.silent = True
+            raise error
+
+    async def brief() -> bool:
+        with pytest.raises(GcsError) as failed:
+            await workload.observe()
+        return failed.value.brief
+
+    async def story() -> list[bool]:
+        return [await brief() for _ in range(6)]
+
+    workload = RayWorkload("head:1", gcs=Silent("head:1"), silent=15, now=lambda: time)
+    assert asyncio.run(story()) == [True] * 4 + [False] * 2

@@ -150,6 +150,7 @@ class RayWorkload:
 
     async def observe(self) -> WorkloadView:
         self._change.clear()
+        began = self._now()
         try:
             try:
                 view = await self._read_cluster()
@@ -157,10 +158,9 @@ class RayWorkload:
                 self._start_over()
                 view = await self._read_cluster()
         except GcsError as error:
-            now = self._now()
-            self._failing_since = now if self._failing_since is None else self._failing_since
+            self._failing_since = began if self._failing_since is None else self._failing_since
             tolerated = error.silent and not self._look_only
-            error.brief = tolerated and now - self._failing_since < self._silent
+            error.brief = tolerated and self._now() - self._failing_since < self._silent
             raise
         finally:
             self._observed.set()
