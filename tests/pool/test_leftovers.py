@@ -26,3 +26,12 @@ def test_the_directory_of_a_program_that_is_gone_is_removed_and_no_other(tmp_pat
     assert not dead.exists()
     assert {path.name for path in tmp_path.iterdir()} == {mine.name, foreign.name, link.name}
     assert sweep(tmp_path) == []
+
+
+def test_what_a_node_wrote_after_the_directory_was_removed_is_removed_too(tmp_path):
+    remainder = tmp_path / "windlass-pool-remainder"
+    (remainder / "nodes" / ".ended" / "2026-11-17").mkdir(parents=True)
+    kept = tmp_path / "windlass-pool-of-somebody"
+    (kept / "nodes" / "node-1").mkdir(parents=True)
+    assert sweep(tmp_path) == [remainder]
+    assert list(tmp_path.iterdir()) == [kept]

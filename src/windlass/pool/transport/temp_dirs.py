@@ -37,10 +37,19 @@ def sweep(base: Path) -> list[Path]:
     for directory in base.glob(f"{PREFIX}*"):
         with suppress(OSError, ValueError, TypeError):
             mine = not directory.is_symlink() and directory.stat().st_uid == os.getuid()
-            if mine and not HostProcess(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
+            if mine and (_is_remainder(directory) or not _owner_of(directory).alive):
                 gone.append(directory)
                 _remove(directory)
     return gone
+
+
+def _owner_of(directory: Path) -> HostProcess:
+    return HostProcess(*json.loads((directory / OWNER).read_text(encoding="utf-8")))
+
+
+def _is_remainder(directory: Path) -> bool:
+    """Return whether a directory has only the records of nodes that ended after it was removed."""
+    return os.listdir(directory) == ["nodes"] and os.listdir(directory / "nodes") == [".ended"]  # noqa: PTH208
 
 
 def _remove(directory: Path) -> None:
