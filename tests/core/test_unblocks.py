@@ -246,3 +246,25 @@ def test_a_label_that_no_group_has_is_suggested_as_a_label() -> None:
     (waiting,) = answer["waiting"]
     assert waiting["code"] == "SPREAD"
     assert [way["change"] for way in waiting["unblocks"]] == ["a group like a with the label rack"]
+
+
+def test_limits_under_which_no_machine_fits_still_have_their_suggested_changes() -> None:
+    """A what-if plan with tasks that need other groups under one limit begins its search without any purchase."""
+    answer = plan(
+        read_plain(
+            {
+                "cluster": {"max_launching": 4},
+                "families": {"fast": {"max": 1}},
+                "groups": {
+                    "empty": {"resources": {}, "price": 2, "family": "fast"},
+                    "cpu": {"resources": {"cpu": 2}, "price": 0, "family": "fast"},
+                },
+                "demands": [
+                    {"id": "alone", "needs": {}, "apart": [{"from": "web", "by": "zone"}]},
+                    {"id": "many", "needs": {"cpu": 2}, "count": 5},
+                ],
+            }
+        )
+    )
+    assert waits(answer, "many")
+    assert "many" in answer.unblocks

@@ -367,7 +367,8 @@ class Coverer:
             if not effort:
                 return best
         master = self.open_program()
-        self._learn(master, *_as_columns(best.lots))
+        if best.lots:  # none under a limit that no slice fits
+            self._learn(master, *_as_columns(best.lots))
         pivots = 2 * len(master.right)
         master.solve(pivots)
         turn = 0
