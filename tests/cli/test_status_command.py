@@ -43,6 +43,16 @@ def test_the_same_for_programs(cluster):
     assert data["settings_differ"] is False
 
 
+@pytest.mark.parametrize("by", ["group", "account", "job"])
+def test_the_accounts_of_a_stopped_controller_add_up_to_the_bill_in_status(cluster, by):
+    cluster.live(two_jobs_run)
+    bill, accounts = cluster.data("status")["bill"], cluster.data("cost", "--by", by)
+    elapsed = accounts["until"] - accounts["since"]
+    assert elapsed > 60
+    assert accounts["total"]["total"] == pytest.approx(bill["total"], abs=4.0 / 3600 * 60)
+    assert sum(row["total"] for row in accounts["rows"]) == pytest.approx(accounts["total"]["total"])
+
+
 def test_a_leader_that_died_is_distinguished_from_one_that_was_stopped(cluster):
     cluster.live(two_jobs_run, stopped=False)
     assert "as one, which did not stop cleanly" in cluster.output("status")

@@ -112,8 +112,5 @@ def add_history(app: FastAPI, server: Server) -> None:
         rows: Any = one_of("by", by, ("group", "job", "account"), "group")
         begin, end = window(since, until, None)
         kind: By = rows
-        known = server.current()
-        last = end if until is not None else known.leader.instant(end)
-        if begin is not None and begin > last:
-            begin = last
-        return answer(request, await server.history(lambda: accounts(server.journal, kind, begin, last)))
+        server.current()
+        return answer(request, await server.history(lambda: accounts(server.journal, kind, begin, end)))

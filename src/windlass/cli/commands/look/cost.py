@@ -21,7 +21,6 @@ from windlass.config import Config
 from windlass.control.record.costs import KINDS
 from windlass.control.record.state_reader import TooOld
 from windlass.control.report.accounts import SCHEMA, accounts
-from windlass.control.report.leader import leader_of
 
 By = Literal["group", "job", "account"]
 
@@ -62,7 +61,7 @@ def command(config: Config, by: By, since: float | None, as_json: bool) -> None:
     with opened(config) as journal:
         now = time.time()
         try:
-            document = accounts(journal, by, since, leader_of(journal, now).instant(now))
+            document = accounts(journal, by, since, now)
         except TooOld as error:
             stop(f"--since: {error}, but to {clock(error.since, now)}")
     _show(document, as_json)
