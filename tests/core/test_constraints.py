@@ -48,6 +48,26 @@ def test_the_first_node_of_a_class_takes_no_more_than_its_label_value_allows(by:
     assert {placed.demand: placed.count for placed in made.placements} == {"web": 1, "db": 3}
 
 
+@pytest.mark.parametrize("skew", [1, 2])
+def test_too_few_domains_keep_their_skew_beside_another_constraint_by_label(skew: int) -> None:
+    snapshot = wl.snapshot(
+        groups=[wl.group("g", cpu=8, labels={"rack": "r1"}, max=4)],
+        demands=[
+            wl.demand(
+                "job",
+                {"cpu": 1},
+                count=5,
+                classes=["job"],
+                apart=[{"from": "job", "by": "zone"}],
+                spread=[{"of": "job", "over": "rack", "max_skew": skew, "min_domains": 2}],
+            )
+        ],
+    )
+    made = plan(snapshot)
+    assert list(broken_laws(snapshot, made)) == []
+    assert sum(placed.count for placed in made.placements) == skew
+
+
 @given(constrained_snapshots(), st.randoms(use_true_random=False))
 @settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
 def test_the_order_of_the_input_changes_nothing(snapshot: Snapshot, rng: random.Random) -> None:

@@ -156,16 +156,21 @@ class _Steps:
         return size * max(times, 0)
 
     def _repeats(self, step: Ints, times: int) -> int:
-        """Returns how often a cycle fits into the capacity of its cells and the room of its label values."""
+        """Returns how often a cycle fits into the capacity of its cells, the room of its label values, and the skew of
+        spreads whose smallest count stays 0."""
         some = np.flatnonzero(step)
         times = min(times, int(((self._capacity - self.taken)[some] // step[some]).min()))
-        for label, left in zip(self._labels, self._room, strict=True):
+        for label, left, tables in zip(self._labels, self._room, self._counts, strict=True):
             used = np.zeros(len(left), np.int64)
             known = label.value >= 0
             np.add.at(used, label.value[known], step[known])
             busy = np.flatnonzero(used)
-            if len(busy):
-                times = min(times, int((left[busy] // used[busy]).min()))
+            if not len(busy):
+                continue
+            times = min(times, int((left[busy] // used[busy]).min()))
+            for spread, table in zip(label.spreads, tables, strict=True):
+                if spread.from_zero:
+                    times = min(times, int(((spread.max_skew - table[busy]) // used[busy]).min()))
         return times
 
 
