@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,98 @@ def test_every_suggested_change_places_the_demand(snapshot: Snapshot) -> None:
     for demand, ways in plan(snapshot).unblocks.items():
         for way in ways:
             assert not waits(plan(applied(snapshot, way.set)), demand), way
+
+
+IN_A_FAMILY: dict[str, Any] = {
+    "families": {"fast": {"max": 2}},
+    "groups": {"spot": {"resources": {"gpu": 8}, "family": "fast"}, "steady": {"resources": {"cpu": 8}, "max": 2}},
+    "demands": [{"id": "job", "needs": {"gpu": 8}, "count": 4}],
+}
+
+
+def set_in(data: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The file with one setting changed."""
+    key, *rest = path
+    return data | {key: set_in(data[key], tuple(rest), value) if rest else value}
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_group_with_a_max_of_its_own_keeps_it_when_the_max_of_its_family_is_raised(most: int) -> None:
+    data = set_in(IN_A_FAMILY, ("groups", "spot", "max"), most)
+    [way] = plan(read_plain(data)).unblocks["job"]
+    assert way.change == f"max of fast 2 -> 4 and max of spot {most} -> 4"
+    for path, value in way.set:
+        data = set_in(data, path, value)
+    assert not waits(plan(read_plain(data)), "job")
+
+
+def test_a_group_without_a_max_of_its_own_has_the_raised_max_of_its_family() -> None:
+    [way] = plan(read_plain(IN_A_FAMILY)).unblocks["job"]
+    assert way.change == "max of fast 2 -> 4"
+    assert not waits(plan(read_plain(set_in(IN_A_FAMILY, *way.set[0]))), "job")
+    assert not waits(plan(applied(read_plain(IN_A_FAMILY), way.set)), "job")
+
+
+def test_a_group_in_a_further_domain_is_written_with_all_that_the_plan_of_it_counts_on() -> None:
+    """The rank decides which group is bought first, and spot machines are what the job asks for."""
+    snapshot = read_plain(
+        {
+            "cluster": {"choose": "rank"},
+            "families": {"fast": {"max": 8, "rank": 7}},
+            "groups": {
+                "a": {
+                    "resources": {"cpu": 4},
+                    "labels": {"zone": "z1"},
+                    "family": "fast",
+                    "fallback": True,
+                    "preemptible": True,
+                    "max_launching": 3,
+                    "rank": 2,
+                },
+            },
+            "demands": [
+                {
+                    "id": "web",
+                    "needs": {"cpu": 1},
+                    "count": 2,
+                    "classes": ["web"],
+                    "where": ["preemptible == true"],
+                    "apart": [{"from": "web", "by": "zone"}],
+                }
+            ],
+        }
+    )
+    (way,) = (one for one in plan(snapshot).unblocks["web"] if one.change == "a group like a in another zone")
+    changed = applied(snapshot, way.set)
+    assert not waits(plan(changed), "web")
+    old, new = changed.groups
+    assert replace(new, name=old.name, labels=old.labels) == old
+
+
+@pytest.mark.parametrize("kind", ["any", "same-slice"])
+def test_bundles_that_are_changed_keep_everything_else_that_they_have(kind: str) -> None:
+    """A setting replaces the whole list of bundles."""
+    taint = {"key": "team", "value": "red", "effect": "NoSchedule"}
+    bundle = {
+        "needs": {"cpu": 16 if kind == "any" else 8},
+        "count": 3,
+        "where": ["zone == z1"],
+        "prefer": ["zone in (z1, z2)"],
+        "tolerates": [{"key": "team", "operator": "Equal", "value": "red", "effect": "NoSchedule"}],
+        "any_of": [["zone == z1"], []],
+        "classes": ["web"],
+        "apart": [{"from": "web", "by": "zone", "at_most": 9}],
+        "spread": [{"of": "web", "over": "zone", "elsewhere": {"z1": 1}}],
+        "together": [{"with": "web", "by": "zone"}],
+    }
+    group = {"resources": {"cpu": 8}, "hosts": 2, "max": 9, "labels": {"zone": "z1"}, "taints": [taint]}
+    snapshot = read_plain({"groups": {"a": group}, "demands": [{"id": "pg", "gang": kind, "bundles": [bundle]}]})
+    way = plan(snapshot).unblocks["pg"][0]
+    changed = applied(snapshot, way.set)
+    assert not waits(plan(changed), "pg")
+    [before], [after] = snapshot.demands[0].bundles, changed.demands[0].bundles
+    assert after != before
+    assert replace(after, needs=before.needs, count=before.count) == before
 
 
 def smaller_values(snapshot: Snapshot, path: tuple[str, ...], value: Any) -> range:

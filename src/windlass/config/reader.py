@@ -213,7 +213,7 @@ class _ConfigReader(SettingReader):
         if rules is not None:
             shaped = {"resources": write_amounts(found[0].resources), "scale_down": rules, "max": group.max}
             rules = super().group(at, group.name, shaped).scale_down
-        base = replace(group, min=0, spare=0, scale_down=rules, family=group.name)
+        base = replace(group, min=0, spare=0, scale_down=rules, family=group.name, max_of_family=True)
         self._image(at, value, {one.name: one.provider for one in found}, providers)
         one = self._group_settings(at, {**value, "provider": found[0].provider}, base)
         return members(found, one, given["market"])

@@ -125,7 +125,8 @@ class GroupReader(DataReader):
         fields = self.fields(at, value, form)
         found = self.values(at, fields, GROUP)
         if family := self.known_families.get(found.get("family", "")):
-            found = {"max": family.max, "rank": self._ranks.get(family.name, 100), **found}
+            own = "max" in found
+            found = {"max": family.max, "rank": self._ranks.get(family.name, 100), **found, "max_of_family": not own}
         elif isinstance(value, Mapping) and fields.get("max") is None and fields.get("family") is None:
             self.wrong((*at, "max"), f"is required in {form.noun}, and is missing")
         if found.get("fallback") and fields.get("family") is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.core.model.snapshot import Bundle, Demand, Node, Slice, Snapshot, rules_of, selector_of
+from windlass.core.model.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot, rules_of, selector_of
 
 from .schema import BUNDLE, CLUSTER, DEMAND, FAMILY, GROUP, NODE, SCENARIO, SLICE
 
@@ -19,12 +19,16 @@ def write_scenario(snapshot: Snapshot) -> dict[str, Any]:
         **SCENARIO.write(snapshot),
         "cluster": CLUSTER.write(snapshot.cluster),
         "families": {family.name: FAMILY.write(family) for family in snapshot.cluster.families},
-        "groups": {group.name: GROUP.write(group) for group in snapshot.groups},
+        "groups": {group.name: _group(group) for group in snapshot.groups},
         "slices": [_slice(one) for one in snapshot.slices],
         "demands": [_demand(one) for one in snapshot.demands],
         "requests": [_demand(one) for one in snapshot.requests],
     }
     return {key: one for key, one in written.items() if one or key == "groups"}
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return GROUP.write(group, without=("max",) if group.max_of_family else ())
 
 
 def _slice(one: Slice) -> dict[str, Any]:

@@ -8,9 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.core.model.conditions import Condition, Toleration, untolerated
+from windlass.core.model.constraints import Apart, Spread
 from windlass.core.model.quantities import NANO, exact_quantity, format_money, format_quantity
 from windlass.core.model.reasons import seconds
-from windlass.core.model.snapshot import Amounts, Availability, Cluster, Demand, Family, Gang, Group, Seconds, Snapshot
+from windlass.core.model.snapshot import (
+    Amounts,
+    Availability,
+    Bundle,
+    Cluster,
+    Demand,
+    Family,
+    Gang,
+    Group,
+    Seconds,
+    Snapshot,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,10 @@ def new_max(group: Group, value: int) -> Edit:
 
 
 def set_family(snapshot: Snapshot, family: Family, most: int) -> Snapshot:
-    """Raises the max of a family, and of those of its groups that have the same max, as groups without a max of their
-    own have."""
+    """Raises the max of a family, and of those of its groups that have no max of their own."""
     families = tuple(replace(one, max=most) if one.name == family.name else one for one in snapshot.cluster.families)
     groups = tuple(
-        replace(one, max=most) if one.family == family.name and one.max >= family.max else one
-        for one in snapshot.groups
+        replace(one, max=most) if one.family == family.name and one.max_of_family else one for one in snapshot.groups
     )
     return replace(set_cluster(snapshot, families=families), groups=groups)
 
@@ -137,12 +147,10 @@ def tolerated(demand: Demand, group: Group) -> Edit:
     taints = [taint for taint in untolerated(group.taints, demand.tolerates) if taint.effect != "PreferNoSchedule"]
     more = tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)
     tolerates = (*demand.tolerates, *more)
-    value = [{"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect or None} for t in tolerates]
-    value = [{key: text for key, text in entry.items() if text} for entry in value]
     return Edit(
         "tolerate " + ", ".join(map(str, taints)),
         ("demands", demand.id, "tolerates"),
-        value,
+        _written_tolerations(tolerates),
         on_demand(demand, lambda d: replace(d, tolerates=tolerates)),
     )
 
@@ -192,7 +200,7 @@ def smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
     path, value = ("demands", demand.id, "needs"), _needs_value(bundles[0].needs)
     if demand.gang is not None:
         path = ("demands", demand.id, "bundles")
-        value = [{"needs": _needs_value(bundle.needs), "count": bundle.count} for bundle in bundles]  # type: ignore[assignment]
+        value = [_written_bundle(bundle) for bundle in bundles]  # type: ignore[assignment]
     return Edit(", ".join(changes.values()), path, value, on_demand(demand, lambda d: replace(d, bundles=bundles)))
 
 
@@ -205,6 +213,39 @@ def _needs_value(needs: Amounts) -> dict[str, str]:
     return {name: exact_quantity(amount, name) for name, amount in needs}
 
 
+def _written_bundle(bundle: Bundle) -> dict[str, Any]:
+    """Returns a bundle with everything that it has, because a setting replaces the whole list of bundles."""
+    placing = {
+        "where": list(map(str, bundle.where)),
+        "prefer": list(map(str, bundle.prefer)),
+        "tolerates": _written_tolerations(bundle.tolerates),
+        "any_of": [list(map(str, conditions)) for conditions in bundle.any_of],
+        "classes": list(bundle.classes),
+        "apart": written_apart(bundle.apart),
+        "spread": written_spread(bundle.spread),
+        "together": [{"with": one.class_, "by": one.by} for one in bundle.together],
+    }
+    given = {key: value for key, value in placing.items() if value}
+    return {"needs": _needs_value(bundle.needs), "count": bundle.count, **given}
+
+
+def _written_tolerations(tolerates: tuple[Toleration, ...]) -> list[dict[str, str]]:
+    found = [{"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect} for t in tolerates]
+    return [{key: text for key, text in entry.items() if text} for entry in found]
+
+
+def written_apart(rules: tuple[Apart, ...]) -> list[dict[str, Any]]:
+    return [{"from": one.class_, "by": one.by, "at_most": one.at_most} for one in rules]
+
+
+def written_spread(rules: tuple[Spread, ...]) -> list[dict[str, Any]]:
+    return [
+        {"of": one.of, "over": one.over, "max_skew": one.max_skew, "min_domains": one.min_domains}
+        | ({"elsewhere": dict(one.elsewhere)} if one.elsewhere else {})
+        for one in rules
+    ]
+
+
 def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
     """Reduces a gang to whole slices, or lets it use several nodes or slices."""
     if demand.gang == Gang.SAME_SLICE and len(demand.bundles) == 1:
@@ -212,11 +253,10 @@ def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
         sizes = {multiple for g in groups for multiple in (size // g.hosts * g.hosts, -(-size // g.hosts) * g.hosts)}
         for count in sorted(sizes - {0, size}, key=lambda count: (abs(count - size), count)):
             bundles = (replace(demand.bundles[0], count=count),)
-            value = [{"needs": _needs_value(bundles[0].needs), "count": count}]
             yield Edit(
                 f"size of the gang {size} -> {count}",
                 ("demands", demand.id, "bundles"),
-                value,
+                [_written_bundle(bundle) for bundle in bundles],
                 on_demand(demand, lambda d, b=bundles: replace(d, bundles=b)),  # type: ignore[misc]
             )
     yield Edit(
@@ -228,19 +268,40 @@ def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
 
 
 def further_domain(group: Group, key: str) -> Edit:
-    """Adds a group like this one, with another value of a label."""
+    """Adds a group like this one, with another value of a label. It is available, and has no min and no spares."""
     name, value = f"{group.name}-in-another-{key}", f"another-{key}"
-    new = replace(group, name=name, labels={**group.labels, key: value}, min=0, spare=0)
+    new = Group(
+        name,
+        group.resources,
+        group.max,
+        {**group.labels, key: value},
+        group.taints,
+        group.hosts,
+        rank=group.rank,
+        price=group.price,
+        preemptible=group.preemptible,
+        max_launching=group.max_launching,
+        family=group.family,
+        fallback=group.fallback,
+        max_of_family=group.max_of_family,
+    )
     written: dict[str, Any] = {
         "resources": {resource: exact_quantity(amount, resource) for resource, amount in group.resources},
         "labels": dict(new.labels),
         "hosts": group.hosts,
-        "max": group.max,
+        "rank": group.rank,
     }
+    if not group.max_of_family:
+        written["max"] = group.max
     if group.taints:
         written["taints"] = [{"key": one.key, "value": one.value, "effect": one.effect} for one in group.taints]
     if group.price is not None:
         written["price"] = group.price / NANO
+    if group.max_launching is not None:
+        written["max_launching"] = group.max_launching
+    if group.family:
+        written["family"] = group.family
+    written |= {flag: True for flag in ("preemptible", "fallback") if getattr(group, flag)}
     return Edit(
         f"a group like {group.name} {'in another' if key in group.labels else 'with the label'} {key}",
         ("groups", name),

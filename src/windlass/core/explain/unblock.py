@@ -46,6 +46,8 @@ from .edits import (
     smaller,
     tolerated,
     with_conditions,
+    written_apart,
+    written_spread,
 )
 
 
@@ -253,7 +255,7 @@ class Unblocker:
                 return Edit(
                     f"at_most of {rule.class_} by {rule.by} {rule.at_most} -> {value}",
                     ("demands", demand.id, "apart"),
-                    [{"from": one.class_, "by": one.by, "at_most": one.at_most} for one in rules],
+                    written_apart(rules),
                     on_demand(demand, lambda d: replace(d, apart=rules)),
                 )
 
@@ -267,11 +269,7 @@ class Unblocker:
                 return Edit(
                     f"max_skew of {rule.of} over {rule.over} {rule.max_skew} -> {value}",
                     ("demands", demand.id, "spread"),
-                    [
-                        {"of": one.of, "over": one.over, "max_skew": one.max_skew, "min_domains": one.min_domains}
-                        | ({"elsewhere": dict(one.elsewhere)} if one.elsewhere else {})
-                        for one in rules
-                    ],
+                    written_spread(rules),
                     on_demand(demand, lambda d: replace(d, spread=rules)),
                 )
 
@@ -440,7 +438,7 @@ class Unblocker:
         family = self._family_of(group)
         if family is not None and (many := self._in_family(family, lifted.counted)) > family.max:
             yield RaisedLimit(partial(new_family_max, family), family.max, many)
-        if lifted.counted[group.name] > group.max and (family is None or group.max < family.max):
+        if lifted.counted[group.name] > group.max and not group.max_of_family:
             yield RaisedLimit(partial(new_max, group), group.max, lifted.counted[group.name])
         if group.max_launching is not None and lifted.in_flight[group.name] > group.max_launching:
             yield RaisedLimit(partial(new_rate, group), group.max_launching, lifted.in_flight[group.name])

@@ -154,6 +154,8 @@ class Group:
     """The family whose limits hold over this group and others together; empty: none."""
     fallback: bool = False
     """Whether it is bought only where no other group of its family is available."""
+    max_of_family: bool = False
+    """Whether it has no max of its own: ``max`` is that of its family, and changes with it."""
 
     def __post_init__(self) -> None:
         if type(self.labels) is not FrozenDict:

@@ -121,11 +121,10 @@ def changed_settings(settings: Settings, pick: Callable[[int], int]) -> Settings
     match pick(5):
         case 0:
             lower = max(group.min, group.spare, group.max // 2)
-            changed = replace(
-                settings, groups=_with(settings, which, replace(configured, group=replace(group, max=lower)))
-            )
+            less = replace(group, max=lower, max_of_family=False)
+            changed = replace(settings, groups=_with(settings, which, replace(configured, group=less)))
         case 1:
-            more = replace(group, max=group.max + 2)
+            more = replace(group, max=group.max + 2, max_of_family=False)
             changed = replace(settings, groups=_with(settings, which, replace(configured, group=more)))
         case 2 if len(settings.groups) > 1:
             changed = replace(settings, groups=tuple(one for one in settings.groups if one is not configured))
