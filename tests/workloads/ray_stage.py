@@ -27,6 +27,7 @@ import pytest
 
 from windlass.core.model.snapshot import Group, amounts
 from windlass.testing.eventually import eventually
+from windlass.testing.free_port import free_port
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.gcs import Gcs
 from windlass.workloads.ray.nodes import DEAD_ACTOR
@@ -54,12 +55,6 @@ def programs(which: str) -> Path:
     return Path(found)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
-
-
 class RayHead:
     """A head without Ray's own autoscaler."""
 
@@ -73,7 +68,7 @@ class RayHead:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.bin = programs(which)
-        self.host, self.port = host, port or free_port()
+        self.host, self.port = host, port or free_port(host)
         self.address = f"{host}:{self.port}"
         self.mark = secrets.token_hex(8)
         self.cpus = cpus

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from windlass.testing.free_port import free_port
 
 CONFIG = """
 cluster: {{max_hourly_cost: 12.00}}
@@ -39,12 +40,6 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 CHROMIUM = os.environ.get("WINDLASS_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def eventually(look: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:

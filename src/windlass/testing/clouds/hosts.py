@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from windlass.testing.clouds import host_init
+from windlass.testing.free_port import free_port
 
 _START_LIMIT: Final = 20.0
 _NAMES: Final = itertools.count()
@@ -391,7 +392,7 @@ class SshHosts:
 
     def _network_for(self, number: int) -> tuple[str, int, str]:
         if not self.namespaces:
-            return "127.0.0.1", _free_port(), ""
+            return "127.0.0.1", free_port(), ""
         host = next(self._addresses)  # never an earlier address: its client may still know another key
         name = f"wlh{os.getpid()}x{number}"
         address = f"10.213.{self._network}.{host}"
@@ -457,10 +458,3 @@ def _ssh_directory() -> Path:
     path = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -23,6 +22,8 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from windlass.testing.free_port import free_port
 
 ASSETS: Final = "KUBEBUILDER_ASSETS"
 REQUIRED: Final = ("etcd", "kube-apiserver", "kubectl")
@@ -103,7 +104,7 @@ class ControlPlane:
             self._wait_for("kube-apiserver", self._is_ready)
 
     def _start_etcd(self) -> None:
-        client, peer = _free_port(), _free_port()
+        client, peer = free_port(), free_port()
         self._etcd = f"http://127.0.0.1:{client}"
         ours, theirs = self._etcd, f"http://127.0.0.1:{peer}"
         self._run(
@@ -122,7 +123,7 @@ class ControlPlane:
         self._wait_for("etcd", lambda: b"true" in _fetch(f"{ours}/health"))
 
     def _start_api_server(self) -> None:
-        port = _free_port()
+        port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         certificates = self.directory / "certificates"
         tokens = self.directory / "tokens.csv"
@@ -169,7 +170,7 @@ class ControlPlane:
         scheduler = self.write_kubeconfig("scheduler", self._tokens["system:kube-scheduler"])
         controllers = self.write_kubeconfig("controllers", self._tokens["system:kube-controller-manager"])
         gates = [f"--feature-gates={self._gates}"] if self._gates else []
-        self._scheduler_port, self._controllers_port = _free_port(), _free_port()
+        self._scheduler_port, self._controllers_port = free_port(), free_port()
         self._run(
             "kube-scheduler",
             [
@@ -324,9 +325,3 @@ def _fetch(url: str, token: str = "") -> bytes:
     context = _ANY_CERTIFICATE if url.startswith("https") else None
     with urllib.request.urlopen(request, context=context, timeout=5) as answer:
         return bytes(answer.read())
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
