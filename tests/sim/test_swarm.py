@@ -127,6 +127,7 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
             "a twin is not a breach while a dead leader's lease keeps every controller from observing",
         ),
         (SwarmTask(3000229, 24.0), "a machine that came and went while no controller ran cannot be billed"),
+        (SwarmTask(3100163, 24.0), "a machine that was never charged gets nothing back after the clock was set"),
     ],
 )
 def test_what_long_runs_of_the_swarm_have_found_stays_mended(task, behaviour):

@@ -128,11 +128,10 @@ def overcharged(old: SliceRecord, new: SliceRecord, now: float, step: float) -> 
     if new.started_at is not None:
         return charged_us - max(0, round((new.ended_at - new.started_at) * 10**6))
     charged_to = now - step if old.billed_since is not None else old.bill_from
-    if charged_to is None:
+    if charged_to is None or not old.seen:  # a slice that no list has shown was never charged
         return 0
     if charged_to <= new.ended_at:
-        # A list lost it before its end.
-        missed = old.seen and old.billed_since is None
+        missed = old.billed_since is None  # a list lost it before its end
         return round((charged_to - min(new.ended_at, now - step)) * 10**6) if missed else 0
     since = new.ended_at if old.billed_since is None else max(old.billed_since, new.ended_at)
     return round((charged_to - since) * 10**6)
