@@ -78,7 +78,7 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "`code`, `why`, `passed_over`, `count`), `life`, `refused`, `must_go`, `cordoned`, `trouble`, "
             "`now` (`code`, `why`, `until`, `then`), `certificate` (`at`, `fence`), `dead`, "
             "`dead_hosts` (`host`, `exit_code`, `last_lines`), `joined`, "
-            "`leaving`, `nodes`, `tasks`, `ready_in`",
+            "`leaving`, `final` (its drain cannot be withdrawn), `nodes`, `tasks`, `ready_in`",
             "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `gang`, `parts`, `groups`, "
             "`unblocks`, `launched`, `reasons`",
             "group": "null, or `name`, `provider`, `resources`, `hosts`, `min`, `max`, `spare`, `price`, "

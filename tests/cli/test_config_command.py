@@ -60,6 +60,8 @@ def test_check_does_not_miss_groups_that_a_kubernetes_cluster_defines():
     done = run("config", "check", "-", text="workload: {type: kubernetes}\nproviders: {k: {type: kwok}}\n")
     assert done.returncode == 0
     assert "note: " not in done.stdout
+    assert "defined in kubernetes" in done.stdout
+    assert "0 machines" not in done.stdout
 
 
 def test_check_notes_settings_that_are_allowed_and_look_wrong():

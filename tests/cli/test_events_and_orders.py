@@ -136,6 +136,8 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     cluster.live(lambda world, controller: ticks(world, controller, 3))
     with open_journal(cluster.world.path) as journal:
         assert recovered(journal).fleet.slices[name].state == State.DRAINING
+    assert "2 machines are there: 1 busy, 1 leaving." in cluster.data("status")["headline"]
+    assert cluster.data("why", name)["slice"]["final"] is False
     assert "is being released already" in cluster.output("drain", name)
     assert f"the order to drain {name} will be withdrawn" in cluster.output("drain", "--undo", name)
     cluster.live(lambda world, controller: ticks(world, controller, 1))
@@ -151,6 +153,7 @@ def test_withdrawing_a_drain_that_is_final_is_refused_and_not_offered(cluster):
     cluster.output("drain", name)
     cluster.live(lambda world, controller: ticks(world, controller, 3))
     assert "drain --undo" not in cluster.run("drain", name).stdout
+    assert cluster.data("why", name)["slice"]["final"] is True
     done = cluster.run("drain", "--undo", name)
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"the drain of {name} cannot be withdrawn" in done.stderr

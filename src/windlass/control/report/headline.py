@@ -42,10 +42,9 @@ def headline(
 def _machines(summary: Mapping[str, Any]) -> str:
     if not summary["slices"]:
         return "No machine runs."
-    busy = "none of them busy" if not summary["busy"] else f"{summary['busy']:,} of them busy"
-    there = f"{_counted(summary['slices'], 'machine')} {'is' if summary['slices'] == 1 else 'are'} there, {busy}"
-    coming = f", {summary['coming']:,} coming" if summary["coming"] else ""
-    return f"{there}{coming}."
+    counts = [f"{summary[kind]:,} {kind}" for kind in ("busy", "idle", "coming", "leaving") if summary[kind]]
+    there = f"{_counted(summary['slices'], 'machine')} {'is' if summary['slices'] == 1 else 'are'} there"
+    return f"{there}: {', '.join(counts)}." if counts else f"{there}."
 
 
 def _counted(count: int, noun: str) -> str:

@@ -201,6 +201,7 @@ WHY_SLICE: Final = record(
     dead_hosts=many(record(host=TEXT, exit_code=optional(WHOLE), last_lines=many(TEXT))),
     joined=FLAG,
     leaving=optional(TEXT),
+    final=FLAG,
     nodes=WHOLE,
     tasks=WHOLE,
     ready_in=optional(NUMBER),

@@ -184,6 +184,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         ],
         "joined": record.joined_at is not None,
         "leaving": None if record.leaving is None else str(record.leaving.code),
+        "final": record.final or asked.picture.settings.final_cordons,
         "nodes": len(record.nodes),
         "tasks": 0 if ended else sum(node.tasks for node in record.nodes),
         "ready_in": None if record.state not in IN_FLIGHT else asked.picture.ready_in(record),

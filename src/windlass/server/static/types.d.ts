@@ -241,6 +241,7 @@ export type Why = {
     }[];
     joined: boolean;
     leaving: string | null;
+    final: boolean;
     nodes: number;
     tasks: number;
     ready_in: number | null;

@@ -131,14 +131,20 @@ def _summary(config: Config, file: str) -> Iterator[str]:
     groups, providers = plural(len(config.settings.groups), "group"), plural(len(config.providers), "provider")
     yield f"{file}: {groups}, {providers}, no mistakes"
     yield ""
-    yield from _groups(config)
-    yield ""
     answer = plan(config.empty_snapshot())
+    limits = [
+        ("at least", _least(config, answer.launch, answer.hourly_cost.planned)),
+        ("at most", _most(config)),
+        *_families(config),
+    ]
+    if config.settings.groups:
+        yield from _groups(config)
+        yield ""
+    else:  # a file without groups is valid only for a workload that defines them
+        limits = [("groups", f"defined in {config.workload.type}; windlass status lists them while a controller runs")]
     yield from _aligned(
         [
-            ("at least", _least(config, answer.launch, answer.hourly_cost.planned)),
-            ("at most", _most(config)),
-            *_families(config),
+            *limits,
             ("ceilings", _ceilings(config)),
             ("chosen by", answer.strategy),
             ("workload", f"{config.workload.type}{_settings_text(config.workload.settings)}"),

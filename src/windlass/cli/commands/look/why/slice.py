@@ -137,6 +137,6 @@ def steps(document: Mapping[str, Any], at: float | None) -> list[str]:
     if document["led"] and at is None and state in OFFERING | RECALLABLE:
         if one["leaving"] is None and state in OFFERING:
             found.insert(0, f"windlass drain {one['id']}")
-        elif one["leaving"] == Code.MANUAL:
+        elif one["leaving"] == Code.MANUAL and not one["final"]:
             found.insert(0, f"windlass drain --undo {one['id']}")
     return found
