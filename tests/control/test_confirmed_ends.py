@@ -10,7 +10,7 @@ from tests.control.worlds import GPU, Cloud, World
 from windlass.builders import demand, group, slice_, snapshot
 from windlass.control.record.state_reader import recovered
 from windlass.control.replay import replayed
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
@@ -120,8 +120,8 @@ def test_the_answer_says_when_room_comes_by_how_long_the_last_ones_took() -> Non
         world.cloud.kill(world.cloud.bought[1])
         await world.tick(leader)
         state = read_state(world.journal())
-        picture = pictured(state, FULL, world.time)
-        (part, *_) = picture.parts(state.observed.demand["b"])
+        planned = planned_state(state, FULL, world.time)
+        (part, *_) = planned.parts(state.observed.demand["b"])
         assert part.code is Code.AT_MAX
         assert "room comes" in part.why
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.control.worlds import GPU, QUICK, World
 from windlass.cli.commands.look.why.slice import page
 from windlass.control.reconcile.slice_steps import LONGEST_OUTPUT
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.why import Question
 from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.snapshot import amounts
@@ -75,7 +75,7 @@ def test_why_shows_what_a_dead_host_left_when_the_machine_is_long_gone_and_only_
         await world.ticks(leader, 5)
         assert name not in leader.controller_state.fleet.slices
         state = read_state(world.journal())
-        document = Question(name, None, pictured(state, settings, world.time), world.journal(), led=True).to_dict()
+        document = Question(name, None, planned_state(state, settings, world.time), world.journal(), led=True).to_dict()
         (host,) = document["slice"]["dead_hosts"]
         assert (host["exit_code"], host["last_lines"][-1]) == (-9, "out of memory")
         assert sum(map(len, host["last_lines"])) <= LONGEST_OUTPUT

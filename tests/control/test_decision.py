@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from tests.control.worlds import GPU, QUICK, World
-from windlass.control.report.current import Picture
+from windlass.control.report.current import PlannedState
 from windlass.control.report.decision import decision_dict
 from windlass.control.settings import GroupSettings, Settings
 
@@ -21,8 +21,8 @@ def test_what_waits_is_routed_to_what_comes_and_the_rest_is_unmet_with_its_code(
         made = await world.tick(leader)
         assert made.snapshot is not None
         assert made.plan is not None
-        picture = Picture(leader.controller_state, world.settings, world.time, made.snapshot, made.plan)
-        found = decision_dict(picture)
+        planned = PlannedState(leader.controller_state, world.settings, world.time, made.snapshot, made.plan)
+        found = decision_dict(planned)
         assert found["launch"] == {}
         assert found["routed"] == {"gpu": {"demands": {"a": 1, "b": 1}, "tasks": 2}}
         assert found["pending"] == {"gpu": {"slices": 2, "remaining": {"gpu": "0"}, "demands": {"a": 1, "b": 1}}}

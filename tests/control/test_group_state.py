@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.control.worlds import GPU, QUICK, World
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.events import AssignmentLog
 from windlass.control.report.leader import Leader
 from windlass.control.report.status import GroupStatus, Status
@@ -36,8 +36,8 @@ def test_a_group_counts_its_slices_by_every_state_and_those_that_failed_or_ended
         leader = world.controller()
 
         def states() -> dict[str, int]:
-            picture = pictured(read_state(world.journal()), settings, world.time)
-            (row,) = Status(settings, Leader(None, 1, False, None), picture, world.time).to_dict()["groups"]
+            planned = planned_state(read_state(world.journal()), settings, world.time)
+            (row,) = Status(settings, Leader(None, 1, False, None), planned, world.time).to_dict()["groups"]
             assert list(row["states"]) == [str(state) for state in State]
             return {name: count for name, count in row["states"].items() if count}
 

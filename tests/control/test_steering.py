@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from windlass.control.reconcile.pool_settings import EffectiveSettings
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import Fleet
 from windlass.core.model.snapshot import ScaleDown
@@ -52,8 +52,8 @@ def test_what_is_in_force_is_in_the_journal():
         world = World()
         controller = world.controller(override_settings=Floor(3))
         await world.tick(controller)
-        picture = pictured(read_state(world.journal()), world.settings, world.time)
-        assert picture.settings.groups[0].group.min == 3
+        planned = planned_state(read_state(world.journal()), world.settings, world.time)
+        assert planned.settings.groups[0].group.min == 3
 
     asyncio.run(whole())
 

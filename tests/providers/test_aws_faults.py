@@ -15,7 +15,7 @@ import pytest
 from tests.control.worlds import Work, World
 from tests.workloads.kubernetes.stage import NODES, PROVISIONERS, Stage, provisioner
 from windlass.control.controller import Controller
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.why import Question
 from windlass.control.settings import GroupSettings, Leadership, Settings
 from windlass.core.model.snapshot import Group, amounts
@@ -231,7 +231,7 @@ def test_what_a_dead_machine_leaves_is_in_the_journal_and_its_bill_has_the_times
         (name,) = controller.controller_state.fleet.slices
         await eventually(machines, lambda left: not left, within=120)
         state = read_state(journal)
-        document = Question(name, None, pictured(state, settings, time.time()), journal, led=True).to_dict()
+        document = Question(name, None, planned_state(state, settings, time.time()), journal, led=True).to_dict()
         (host,) = document["slice"]["dead_hosts"]
         assert (host["exit_code"], host["last_lines"]) == (3, ["token ***", "no such device"])
         (one,) = (await provider._instances(slice_id=name))[:1]

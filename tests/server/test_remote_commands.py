@@ -53,7 +53,7 @@ def test_the_same_command_prints_the_same_from_afar(api, words):
 
 
 def test_the_last_plan_is_printed_from_afar_as_a_plan_of_the_same_state_is_here(api):
-    known = api.server.current().picture
+    known = api.server.current().planned
     done = remotely(api, "plan", "--live")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == page(known.plan, known.snapshot, "--live")

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
 pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.events import later_events
 from windlass.control.report.leader import leader_of
 from windlass.control.report.status import Status, spent_since
@@ -139,8 +139,8 @@ class Day:
         assert current is not None
         now = engine.now()
         leader = leader_of(self.journal, now)
-        picture = pictured(read_state(self.journal), engine.settings, leader.instant(now))
-        status = Status(engine.settings, leader, picture, now, spent_since(self.journal), current.unblocks)
+        planned = planned_state(read_state(self.journal), engine.settings, leader.instant(now))
+        status = Status(engine.settings, leader, planned, now, spent_since(self.journal), current.unblocks)
         anew = timeless(by_name(json.loads(json.dumps(status.to_dict()))))
         assert timeless(by_name(json.loads(current.body))) == anew
         assert timeless(self.steady.status) == anew

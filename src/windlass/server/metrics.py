@@ -182,7 +182,7 @@ class Metrics:
             yield _costs(current.accounts, self._groups())
             problems = current.document["troubles"]
             up = GaugeMetricFamily("windlass_source_up", "Whether a source answers.", labels=["source"])
-            providers = sorted({one.provider for one in current.picture.settings.groups})
+            providers = sorted({one.provider for one in current.planned.settings.groups})
             for source in ("workload", *(f"provider {name}" for name in providers)):
                 up.add_metric([source], 0 if source in problems else 1)
             yield up

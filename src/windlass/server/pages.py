@@ -122,7 +122,7 @@ def not_ready(feed: Feed, now: float, pass_age: float | None) -> str | None:
         return "the journal cannot be read"
     leader = current.leader
     late = f"the controller leads, but its last pass is older than {LATE} times evaluation_interval.max"
-    longest = LATE * current.picture.settings.policy.evaluation_interval.max
+    longest = LATE * current.planned.settings.policy.evaluation_interval.max
     if pass_age is not None:
         return late if pass_age > longest else None
     if leader.alive and leader.seen_at is not None and now - leader.seen_at > longest + RENEWAL:

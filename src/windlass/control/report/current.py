@@ -57,7 +57,7 @@ class SlicePart:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PlannedState:
     """A controller state and the plan for it at an instant."""
 
     controller_state: ControllerState
@@ -200,9 +200,9 @@ _DUE = {
 }
 
 
-def pictured(
+def planned_state(
     controller_state: ControllerState, configured: Settings, now: float, memo: PlannerMemo | None = None
-) -> Picture:
+) -> PlannedState:
     """Plans a controller state again at an instant, with its own settings, or with ``configured`` if it has none.
 
     ``memo``: planner tables that a caller keeps between calls, to plan faster.
@@ -213,7 +213,7 @@ def pictured(
     if memo is not None:
         # Unblocks are searched in another thread, and the memo belongs to the caller's thread.
         made = replace(made, _unblocks=lambda: plan(snapshot).unblocks)
-    return Picture(controller_state, settings, now, snapshot, made)
+    return PlannedState(controller_state, settings, now, snapshot, made)
 
 
 def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
@@ -246,10 +246,10 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(ordered[:NAMED]) + more
 
 
-def phase_of(picture: Picture, record: SliceRecord) -> str | None:
+def phase_of(planned: PlannedState, record: SliceRecord) -> str | None:
     """Returns what the hosts of a slice do before they join and for how long, if the provider reports it."""
-    instance = picture.controller_state.observed.instance.get(record.id)
+    instance = planned.controller_state.observed.instance.get(record.id)
     if instance is None or not instance.phase or record.state not in IN_FLIGHT:
         return None
     since = instance.phase_since
-    return instance.phase if since is None else f"{instance.phase}, {seconds(max(0, round(picture.now - since)))}"
+    return instance.phase if since is None else f"{instance.phase}, {seconds(max(0, round(planned.now - since)))}"

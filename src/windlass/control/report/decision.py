@@ -9,31 +9,31 @@ from windlass.core.model.lifecycle import IN_FLIGHT
 from windlass.core.model.quantities import exact_quantity
 from windlass.core.model.snapshot import Demand
 
-from .current import Picture
+from .current import PlannedState
 
 
-def decision_dict(picture: Picture) -> dict[str, Any]:
+def decision_dict(planned: PlannedState) -> dict[str, Any]:
     """Returns the decision document.
 
     ``launch``: launches by group. ``routed``: demands and tasks by group. ``pending``: the free capacity of slices that
     are in flight or planned, after the tasks assigned to them. ``unmet``: demands that wait, each with its code.
     """
-    plan, snapshot = picture.plan, picture.snapshot
-    fleet = picture.controller_state.fleet
-    planned: dict[str, str] = {}
+    plan, snapshot = planned.plan, planned.snapshot
+    fleet = planned.controller_state.fleet
+    launching: dict[str, str] = {}
     launches: Counter[str] = Counter()
     for launch in plan.launches:
         launches[launch.group] += launch.count
-        planned |= dict.fromkeys(launch.names(), launch.group)
+        launching |= dict.fromkeys(launch.names(), launch.group)
     coming = {name: one.group for name, one in fleet.activity.active.items() if one.planned_with.state in IN_FLIGHT}
-    coming |= planned
+    coming |= launching
     demands = {one.id: one for one in (*snapshot.demands, *snapshot.requests)}
     routed: dict[str, Counter[str]] = {}
     assigned: dict[str, Counter[str]] = {}
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in plan.placements:
         record = fleet.slices.get(one.on)
-        group = planned.get(one.on) if record is None else record.group
+        group = launching.get(one.on) if record is None else record.group
         if group is None:
             continue
         routed.setdefault(group, Counter())[one.demand] += one.count
@@ -44,7 +44,7 @@ def decision_dict(picture: Picture) -> dict[str, Any]:
     slices = Counter(coming.values())
     kinds = {one.name: one for one in snapshot.groups}
     return {
-        "at": picture.controller_state.at,
+        "at": planned.controller_state.at,
         "launch": dict(sorted(launches.items())),
         "routed": {
             group: {"demands": dict(sorted(found.items())), "tasks": found.total()}

@@ -24,7 +24,7 @@ from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Availability, Demand, Family, Group
 from windlass.journal import Journal
 
-from .current import Picture, SlicePart, due, phase_of
+from .current import PlannedState, SlicePart, due, phase_of
 from .decision import decision_dict
 from .headline import NEVER, headline
 from .leader import Leader
@@ -124,7 +124,7 @@ class Status:
     configured: Settings
     """The settings of the configuration file."""
     leader: Leader
-    picture: Picture
+    planned: PlannedState
     now: float
     spent_since: float | None = None
     """When the accounts begin."""
@@ -138,12 +138,12 @@ class Status:
     @cached_property
     def records(self) -> list[SliceRecord]:
         """All slices, ordered by group and state."""
-        return sorted(self.picture.controller_state.fleet.slices.values(), key=slice_order)
+        return sorted(self.planned.controller_state.fleet.slices.values(), key=slice_order)
 
     @cached_property
     def counts(self) -> Mapping[str, GroupCount]:
         """The counts of each group. Busy slices are counted incrementally, so only the others are visited here."""
-        activity, found = self.picture.controller_state.fleet.activity, defaultdict[str, GroupCount](GroupCount)
+        activity, found = self.planned.controller_state.fleet.activity, defaultdict[str, GroupCount](GroupCount)
         for name, steady in activity.steady.items():
             found[name] = GroupCount(Counter({State.READY: steady.slices}), steady.slices, steady.slices, steady.price)
         for record in activity.active.values():
@@ -152,14 +152,14 @@ class Status:
 
     @cached_property
     def groups(self) -> list[GroupStatus]:
-        limits, names = limits_of(self.picture), sorted({*self.picture.settings.by_name, *self.counts})
+        limits, names = limits_of(self.planned), sorted({*self.planned.settings.by_name, *self.counts})
         return [self._group(name, self.counts.get(name, GroupCount()), limits) for name in names]
 
     @cached_property
     def families(self) -> list[dict[str, Any]]:
         """Each family with its limits and the summed counts of its groups."""
         found = []
-        for family in self.picture.settings.cluster.families:
+        for family in self.planned.settings.cluster.families:
             mine = [one for one in self.groups if one.group is not None and one.group.family == family.name]
             found.append(
                 {
@@ -170,18 +170,18 @@ class Status:
                     "groups": [one.name for one in mine],
                     **{key: sum(getattr(one, key) for one in mine) for key in ("ready", "coming", "leaving", "busy")},
                     "hourly_cost": dollars(sum(one.hourly_cost for one in mine)),
-                    "frozen_by": self.picture.controller_state.fleet.frozen_by(family.name),
+                    "frozen_by": self.planned.controller_state.fleet.frozen_by(family.name),
                     "next": next_dict(_refusal(family, mine)),
                 }
             )
         return found
 
     def _group(self, name: str, count: GroupCount, limits: Mapping[str, Reason | None]) -> GroupStatus:
-        configured = self.picture.settings.by_name.get(name)
-        fleet = self.picture.controller_state.fleet
+        configured = self.planned.settings.by_name.get(name)
+        fleet = self.planned.controller_state.fleet
         removed = Reason(Code.GROUP_REMOVED, f"{name} is not in the settings any more: what is left of it is drained")
         recent = Counter(
-            one.state for one in fleet.gone.values() if one.group == name and self.picture.now - one.at < RECENT
+            one.state for one in fleet.gone.values() if one.group == name and self.planned.now - one.at < RECENT
         )
         return GroupStatus(
             name,
@@ -191,9 +191,9 @@ class Status:
             count.busy,
             None if configured is None else configured.group,
             count.price,
-            self.picture.planned_group(name).availability if configured is not None else Availability(),
+            self.planned.planned_group(name).availability if configured is not None else Availability(),
             fleet.frozen_by(name, "" if configured is None else configured.group.family) or "",
-            boot_time(self.picture.provider_health(name)),
+            boot_time(self.planned.provider_health(name)),
             removed if configured is None else limits[name],
             count.states[State.REQUESTING],
             count.states + recent,
@@ -202,26 +202,26 @@ class Status:
     @cached_property
     def demands(self) -> list[Demand]:
         """The demands that wait, largest first; standing requests only while they are not met."""
-        observed, waits = self.picture.controller_state.observed, self.picture.waiting
+        observed, waits = self.planned.controller_state.observed, self.planned.waiting
         found = [*observed.demand.values(), *(one for one in observed.request.values() if one.id in waits)]
         return sorted(found, key=lambda one: (-one.count, one.id))
 
     @cached_property
     def problems(self) -> dict[str, str]:
         """Errors by name: of sources, of calls, and of quarantined slices."""
-        active = self.picture.controller_state.fleet.activity.active.values()
+        active = self.planned.controller_state.fleet.activity.active.values()
         held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in active if one.quarantine}
         stuck = {
             f"slice {one.id}": f"cannot be ended: {one.reason.why}"
             for one in active
             if one.state == State.TERMINATE_FAILED
         }
-        found = {**held, **stuck, **self.picture.controller_state.observed.problems}
+        found = {**held, **stuck, **self.planned.controller_state.observed.problems}
         return dict(sorted(found.items(), key=lambda item: (item[0].startswith("slice "), item[0])))
 
     @cached_property
     def accounts(self) -> Mapping[str, Account]:
-        controller_state = self.picture.controller_state
+        controller_state = self.planned.controller_state
         return charged(controller_state.account, controller_state.fleet, controller_state.stay, self.now)
 
     @cached_property
@@ -232,38 +232,38 @@ class Status:
     @property
     def hourly_cost(self) -> tuple[int, int]:
         """The hourly cost now and as planned, including slices of groups that are no longer in the settings."""
-        cost, known = self.picture.plan.hourly_cost, self.picture.settings.by_name
+        cost, known = self.planned.plan.hourly_cost, self.planned.settings.by_name
         removed = sum(count.price for name, count in self.counts.items() if name not in known)
         return cost.now + removed, cost.planned + removed
 
     @property
     def other_settings(self) -> bool:
         """Whether the configuration file differs from the settings that the controller uses."""
-        running = self.picture.controller_state.settings.get(SETTINGS)
+        running = self.planned.controller_state.settings.get(SETTINGS)
         return running is not None and running.of_file != self.configured
 
     def unblocks_of(self, demand: str) -> tuple[Unblock, ...]:
-        unblocks = self.picture.plan.unblocks if self.known_unblocks is None else self.known_unblocks
+        unblocks = self.planned.plan.unblocks if self.known_unblocks is None else self.known_unblocks
         return unblocks.get(demand, ())
 
     @cached_property
     def _family_of(self) -> Mapping[str, str]:
         """The family of each group that has one."""
-        return {group: name for name, groups in self.picture.settings.families.items() for group in groups}
+        return {group: name for name, groups in self.planned.settings.families.items() for group in groups}
 
     # -- the document ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         now, planned = self.hourly_cost
         demands = [self._demand_row(one) for one in self.demands]
-        frozen = dict(sorted(self.picture.controller_state.fleet.frozen.items()))
+        frozen = dict(sorted(self.planned.controller_state.fleet.frozen.items()))
         summary, leader = self.summary(demands), self.leader.to_dict()
         return {
             "schema": SCHEMA,
-            "seq": self.picture.controller_state.seq,
+            "seq": self.planned.controller_state.seq,
             "version": __version__,
             "at": self.now,
-            "as_of": self.picture.now,
+            "as_of": self.planned.now,
             "headline": headline(demands, summary, frozen, leader, self._family_of),
             "summary": summary,
             "leader": leader,
@@ -274,7 +274,7 @@ class Status:
             "families": self.families,
             "slices": self._slice_rows(),
             "demands": demands,
-            "decision": decision_dict(self.picture) if self.known_decision is None else self.known_decision,
+            "decision": decision_dict(self.planned) if self.known_decision is None else self.known_decision,
             "hourly_cost": {"now": dollars(now), "planned": dollars(planned)},
             "bill": {"total": dollars(sum(self.bill.values())), **{k: dollars(v) for k, v in self.bill.items()}},
             "spent_since": self.spent_since,
@@ -285,30 +285,30 @@ class Status:
         rows = list(demands)
         counts = self.counts.values()
         ready, busy = sum(one.ready for one in counts), sum(one.ready_busy for one in counts)
-        ceiling = self.picture.settings.cluster.max_hourly_cost
+        ceiling = self.planned.settings.cluster.max_hourly_cost
         return {
             "waiting_tasks": sum(one["tasks"] for one in rows),
             "waiting_demands": len(rows),
             "impossible_demands": sum(any(part["code"] in NEVER for part in one["parts"]) for one in rows),
             "oldest_wait_since": min((one["since"] for one in rows if one["since"] is not None), default=None),
-            "slices": len(self.picture.controller_state.fleet.slices),
+            "slices": len(self.planned.controller_state.fleet.slices),
             "busy": busy,
             "idle": ready - busy,
             "coming": sum(one.coming for one in counts),
             "leaving": sum(one.leaving for one in counts),
             "ceiling": None if ceiling is None else dollars(ceiling),
-            "unknown_sources": sorted(self.picture.controller_state.observed.unknown),
+            "unknown_sources": sorted(self.planned.controller_state.observed.unknown),
         }
 
     def _slice_rows(self) -> list[dict[str, Any]]:
         if self.rows is None:
             return [self._slice_dict(one) for one in self.records]
-        slices, changes = self.picture.controller_state.fleet.slices, self.picture.changes
-        return self.rows.slice_rows(slices, self.picture.settings, changes, self._slice_dict)
+        slices, changes = self.planned.controller_state.fleet.slices, self.planned.changes
+        return self.rows.slice_rows(slices, self.planned.settings, changes, self._slice_dict)
 
     def _slice_dict(self, record: SliceRecord) -> dict[str, Any]:
-        reason, why = self.picture.stay(record)
-        until = next_step(self.picture, record, reason)
+        reason, why = self.planned.stay(record)
+        until = next_step(self.planned, record, reason)
         return {
             "id": record.id,
             "group": record.group,
@@ -319,40 +319,40 @@ class Status:
             "tasks": sum(node.tasks for node in record.nodes),
             "code": reason,
             "why": why,
-            "ready_in": self.picture.ready_in(record),
+            "ready_in": self.planned.ready_in(record),
             "hourly_cost": dollars(record.price),
             "until": None if until is None else until[0],
             "then": None if until is None else until[1],
             "use": self._use(record),
-            "cost": cost_so_far(record, self.picture.now),
-            "zone": zone_of(record, self.picture.settings),
+            "cost": cost_so_far(record, self.planned.now),
+            "zone": zone_of(record, self.planned.settings),
             "hosts": record.hosts,
-            "phase": phase_of(self.picture, record),
+            "phase": phase_of(self.planned, record),
         }
 
     def _use(self, record: SliceRecord) -> float:
-        configured = self.picture.settings.by_name.get(record.group)
+        configured = self.planned.settings.by_name.get(record.group)
         return 0.0 if configured is None else share_in_use(record, configured.group)
 
     def _demand_row(self, demand: Demand) -> dict[str, Any]:
-        waiting = self.picture.waiting.get(demand.id)
-        whole = waiting is not None and demand.id not in self.picture.placed
-        if self.rows is None or waiting is None or not whole or self.picture.room_for(waiting) is not None:
+        waiting = self.planned.waiting.get(demand.id)
+        whole = waiting is not None and demand.id not in self.planned.placed
+        if self.rows is None or waiting is None or not whole or self.planned.room_for(waiting) is not None:
             return self._demand_dict(demand)
         return self.rows.demand_row(demand, waiting, self.unblocks_of(demand.id), partial(self._demand_dict, demand))
 
     def _demand_dict(self, demand: Demand) -> dict[str, Any]:
-        waits = self.picture.waiting.get(demand.id)
+        waits = self.planned.waiting.get(demand.id)
         unblocks = () if waits is None else self.unblocks_of(demand.id)
         return {
             "id": demand.id,
             "tasks": demand.count,
             "since": demand.since,
-            "parts": [part_dict(part) for part in self.picture.parts(demand)],
+            "parts": [part_dict(part) for part in self.planned.parts(demand)],
             "needs": needs_of(demand),
             "gang": None if demand.gang is None else str(demand.gang),
             "groups": {} if waits is None else _reasons_dict(waits.groups),
-            "unblocks": unblock_dicts(unblocks, self.picture, demand.id, FOR_WHOM),
+            "unblocks": unblock_dicts(unblocks, self.planned, demand.id, FOR_WHOM),
         }
 
 
@@ -361,27 +361,27 @@ def spent_since(journal: Journal) -> float | None:
     return next((one.at for one in journal.read(kinds=("settings",), limit=1)), None)
 
 
-def limits_of(picture: Picture) -> dict[str, Reason | None]:
+def limits_of(planned: PlannedState) -> dict[str, Reason | None]:
     """Returns for each group why one more machine, besides the planned launches, cannot be launched now; None if it
     can."""
-    snapshot, activity = picture.snapshot, picture.controller_state.fleet.activity
+    snapshot, activity = planned.snapshot, planned.controller_state.fleet.activity
     places = {group.name: index for index, group in enumerate(snapshot.groups)}
     counts = Counter({(places.get(name), State.READY): one.slices for name, one in activity.steady.items()})
     counts.update((places.get(one.group), one.planned_with.state) for one in activity.active.values())
     unknown = any(group is None for group, _ in counts)
     slices_without_group = [one for one in snapshot.slices if one.group not in places] if unknown else []
     limits = LimitCounter(snapshot.cluster, snapshot.groups, counts, {}, slices_without_group, snapshot.now)
-    for launch in picture.plan.launches:
+    for launch in planned.plan.launches:
         limits.add(places[launch.group], launch.count)
     return {name: limits.refusal(index, 1) for name, index in places.items()}
 
 
-def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tuple[float, str] | None:
+def next_step(planned: PlannedState, record: SliceRecord, reason: Code | None) -> tuple[float, str] | None:
     """Returns when the state of a slice changes next without new input, and how."""
-    limit = due(record, picture.settings)
+    limit = due(record, planned.settings)
     if limit is not None:
         return limit[0], f"it is too late and becomes {limit[1]}"
-    configured = picture.settings.by_name.get(record.group)
+    configured = planned.settings.by_name.get(record.group)
     rules = None if configured is None else configured.group.scale_down
     if reason == Code.NOT_IDLE_LONG_ENOUGH and rules is not None and rules.idle_timeout is not None:
         return record.idle_since + rules.idle_timeout, "it is drained, if nothing needs it"
@@ -398,12 +398,12 @@ def needs_of(demand: Demand) -> list[dict[str, Any]]:
 
 
 def unblock_dicts(
-    unblocks: Iterable[Unblock], picture: Picture, demand: str, most: int | None = None
+    unblocks: Iterable[Unblock], planned: PlannedState, demand: str, most: int | None = None
 ) -> list[dict[str, Any]]:
     """Returns the unblocks of a demand, each with the machines it buys and the tasks it places; the price is for all of
     them. A group that is frozen with its family or with everything is resumed with them. ``most``: how many other
     demands are named; the counts are those of all."""
-    frozen_with, found = _frozen_with(picture), dict[str, dict[str, Any]]()
+    frozen_with, found = _frozen_with(planned), dict[str, dict[str, Any]]()
     for way in unblocks:
         change, places = _with_orders(way, frozen_with), dict(way.places)
         named = places if most is None or len(places) <= most + 1 else _first(places, demand, most)
@@ -419,9 +419,9 @@ EVERYTHING: Final = "everything"
 """The name of a freeze of all groups in a suggested change."""
 
 
-def _frozen_with(picture: Picture) -> dict[str, str]:
+def _frozen_with(planned: PlannedState) -> dict[str, str]:
     """Returns for each group that is not frozen by its own name what must be resumed: its family, or everything."""
-    frozen, settings = picture.controller_state.fleet.frozen, picture.settings
+    frozen, settings = planned.controller_state.fleet.frozen, planned.settings
     if EVERY_GROUP in frozen:
         return dict.fromkeys(settings.by_name, EVERYTHING)
     return {group: name for name, groups in settings.families.items() if name in frozen for group in groups}

@@ -20,7 +20,7 @@ from windlass.core.model.snapshot import Demand, Family, ScaleDown, Snapshot
 from windlass.core.planner import unblocks_of
 from windlass.journal import Journal, Record
 
-from .current import Picture, SlicePart, phase_of
+from .current import PlannedState, SlicePart, phase_of
 from .history import SliceHistory, Wait, launches_for, life_of, refusals_of, wait_of
 from .status import limits_of, needs_of, next_dict, next_step, part_dict, unblock_dicts
 
@@ -38,7 +38,7 @@ class Question:
     name: str
     at: float | None
     """None: now."""
-    picture: Picture
+    planned: PlannedState
     journal: Journal
     led: bool
     """Whether a controller runs now."""
@@ -59,15 +59,15 @@ class Question:
         """The kind of thing that has this name."""
         found = [kind for kind, known in (("slice", self.life), ("demand", self.wait)) if known is not None]
         groups = {
-            *self.picture.settings.by_name,
-            *(one.group for one in self.picture.controller_state.fleet.slices.values()),
+            *self.planned.settings.by_name,
+            *(one.group for one in self.planned.controller_state.fleet.slices.values()),
         }
         found += ["group"] if self.name in groups else []
         return [*found, "family"] if self.family is not None else found
 
     @cached_property
     def family(self) -> Family | None:
-        families = self.picture.settings.cluster.families
+        families = self.planned.settings.cluster.families
         return next((one for one in families if one.name == self.name), None)
 
     # -- what answers it ------------------------------------------------------------------------------------------
@@ -75,21 +75,21 @@ class Question:
     @cached_property
     def demand(self) -> Demand | None:
         """The demand while it waits."""
-        observed = self.picture.controller_state.observed
+        observed = self.planned.controller_state.observed
         return observed.demand.get(self.name) or observed.request.get(self.name)
 
     @cached_property
     def parts(self) -> tuple[SlicePart, ...]:
-        return () if self.demand is None else self.picture.parts(self.demand)
+        return () if self.demand is None else self.planned.parts(self.demand)
 
     @cached_property
     def unblocks(self) -> tuple[Unblock, ...]:
         waiting = next((part.waiting for part in self.parts if part.waiting), None)
         if waiting is None:
             return ()
-        known = self.picture.plan.unblocks if self.known_unblocks is None else self.known_unblocks
+        known = self.planned.plan.unblocks if self.known_unblocks is None else self.known_unblocks
         # A plan with much waiting demand tries changes for some of it only.
-        return known.get(self.name) or self.search_unblocks(self.picture.snapshot, waiting)
+        return known.get(self.name) or self.search_unblocks(self.planned.snapshot, waiting)
 
     @cached_property
     def launches(self) -> tuple[Record, ...]:
@@ -100,11 +100,11 @@ class Question:
     def record(self) -> SliceRecord:
         """The current or last record of the slice."""
         assert self.life is not None
-        return self.picture.controller_state.fleet.slices.get(self.name, self.life.last)
+        return self.planned.controller_state.fleet.slices.get(self.name, self.life.last)
 
     @cached_property
     def configured(self) -> GroupSettings | None:
-        return self.picture.settings.by_name.get(self.name)
+        return self.planned.settings.by_name.get(self.name)
 
     def to_dict(self) -> dict[str, Any]:
         parts: Mapping[str, Callable[[Question], dict[str, Any]]] = {
@@ -116,16 +116,16 @@ class Question:
         return {
             "schema": SCHEMA,
             "name": self.name,
-            "at": self.picture.now,
+            "at": self.planned.now,
             "led": self.led,
             **{kind: make(self) if kind in self.kinds else None for kind, make in parts.items()},
         }
 
     def near_names(self) -> list[str]:
         """Returns similar names, current and past."""
-        controller_state = self.picture.controller_state
+        controller_state = self.planned.controller_state
         observed = controller_state.observed
-        known = {*self.picture.settings.by_name, *controller_state.fleet.slices, *observed.demand, *observed.request}
+        known = {*self.planned.settings.by_name, *controller_state.fleet.slices, *observed.demand, *observed.request}
         past = self.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
         return nearest_names(self.name, known | {one.subject for one in past})
 
@@ -137,14 +137,14 @@ def until_of(asked: Question) -> tuple[float, str] | None:
     """Returns when the state of the slice changes next without new input, and how."""
     if asked.record.state in ENDED:
         return None
-    return next_step(asked.picture, asked.record, asked.picture.stay(asked.record)[0])
+    return next_step(asked.planned, asked.record, asked.planned.stay(asked.record)[0])
 
 
 def slice_dict(asked: Question) -> dict[str, Any]:
     life, record = asked.life, asked.record
     assert life is not None
     ended = record.state in ENDED
-    reason, why = (record.reason.code, record.reason.why) if ended else asked.picture.stay(record)
+    reason, why = (record.reason.code, record.reason.why) if ended else asked.planned.stay(record)
     launch: Any = None if life.launch is None else life.launch.data
     limit = until_of(asked)
     return {
@@ -152,7 +152,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "group": record.group,
         "provider": record.provider,
         "state": str(record.state),
-        "phase": phase_of(asked.picture, record),
+        "phase": phase_of(asked.planned, record),
         "since": record.since,
         "hourly_cost": dollars(record.price),
         "started": {
@@ -169,7 +169,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "refused": [{"at": one.at, "code": one.data["code"], "why": one.data["why"]} for one in life.refused],
         "must_go": None if life.must_go is None else _at_reason(*life.must_go),
         "cordoned": None if life.draining is None else _at_reason(life.draining.at, life.draining.reason),
-        "trouble": asked.picture.controller_state.observed.problems.get(f"slice {record.id}"),
+        "trouble": asked.planned.controller_state.observed.problems.get(f"slice {record.id}"),
         "now": {
             "code": reason,
             "why": why,
@@ -184,10 +184,10 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         ],
         "joined": record.joined_at is not None,
         "leaving": None if record.leaving is None else str(record.leaving.code),
-        "final": record.final or asked.picture.settings.final_cordons,
+        "final": record.final or asked.planned.settings.final_cordons,
         "nodes": len(record.nodes),
         "tasks": 0 if ended else sum(node.tasks for node in record.nodes),
-        "ready_in": None if record.state not in IN_FLIGHT else asked.picture.ready_in(record),
+        "ready_in": None if record.state not in IN_FLIGHT else asked.planned.ready_in(record),
     }
 
 
@@ -217,7 +217,7 @@ def demand_dict(asked: Question) -> dict[str, Any]:
             if part.waiting is not None
             for name, reason in sorted(part.waiting.groups.items())
         },
-        "unblocks": unblock_dicts(asked.unblocks, asked.picture, asked.name),
+        "unblocks": unblock_dicts(asked.unblocks, asked.planned, asked.name),
         "launched": [
             {"at": one.at, "group": one.subject, "slices": one.data["slices"], "why": one.data["why"]}
             for one in asked.launches
@@ -237,10 +237,10 @@ def group_dict(asked: Question) -> dict[str, Any]:
 
 
 def _limits_and_health(asked: Question) -> dict[str, Any]:
-    picture, name, configured = asked.picture, asked.name, asked.configured
-    provider_health, rules, now = picture.provider_health(name), picture.settings.policy.backoff, picture.now
-    mine = [one for one in picture.controller_state.fleet.slices.values() if one.group == name]
-    fleet = picture.controller_state.fleet
+    planned, name, configured = asked.planned, asked.name, asked.configured
+    provider_health, rules, now = planned.provider_health(name), planned.settings.policy.backoff, planned.now
+    mine = [one for one in planned.controller_state.fleet.slices.values() if one.group == name]
+    fleet = planned.controller_state.fleet
     available = availability_of(provider_health, rules, now)
     group = None if configured is None else configured.group
     return {
@@ -264,7 +264,7 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
         "hourly_cost": dollars(sum(one.price for one in mine if one.state in COSTLY)),
         "frozen_by": fleet.frozen_by(name, "" if configured is None else configured.group.family),
         "availability": {"state": available.state, "until": available.until, "why": available.why},
-        "next": None if configured is None else next_dict(limits_of(picture)[name]),
+        "next": None if configured is None else next_dict(limits_of(planned)[name]),
         "health": round(health(provider_health, rules, now), 4),
         "failures": [{"at": one.at, "code": one.code} for one in provider_health.failures if now - one.at < rules.heal],
         "succeeded_at": provider_health.succeeded_at,
@@ -293,15 +293,15 @@ def release_rules(rules: ScaleDown) -> list[str]:
 def family_dict(asked: Question) -> dict[str, Any]:
     """Returns the limits of a family and each of its groups, cheapest first: its machines, and whether one more can be
     launched."""
-    family, picture = asked.family, asked.picture
+    family, planned = asked.family, asked.planned
     assert family is not None
-    limits, rules = limits_of(picture), picture.settings.policy.backoff
-    configured = [one for one in picture.settings.groups if one.group.family == family.name]
+    limits, rules = limits_of(planned), planned.settings.policy.backoff
+    configured = [one for one in planned.settings.groups if one.group.family == family.name]
     groups = []
     for one in sorted(configured, key=lambda each: (each.group.price or 0, each.group.name)):
         name = one.group.name
-        mine = [each for each in picture.controller_state.fleet.slices.values() if each.group == name]
-        available = availability_of(picture.provider_health(name), rules, picture.now)
+        mine = [each for each in planned.controller_state.fleet.slices.values() if each.group == name]
+        available = availability_of(planned.provider_health(name), rules, planned.now)
         groups.append(
             {
                 "name": name,
@@ -320,7 +320,7 @@ def family_dict(asked: Question) -> dict[str, Any]:
         "max": family.max,
         "spare": family.spare,
         "groups": groups,
-        "frozen_by": picture.controller_state.fleet.frozen_by(family.name),
+        "frozen_by": planned.controller_state.fleet.frozen_by(family.name),
     }
 
 

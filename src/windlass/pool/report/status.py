@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.control.reconcile.provider_health import availability_of
 from windlass.control.record.costs import charged
-from windlass.control.report.current import Picture, pictured
+from windlass.control.report.current import PlannedState, planned_state
 from windlass.control.report.history import SliceHistory, launches_for, life_of, wait_of
 from windlass.core.model.lifecycle import COSTLY, State
 from windlass.core.model.reasons import Code, nearest_names, plural, seconds
@@ -93,8 +93,8 @@ def summary(status: PoolStatus) -> str:
 
 def status_of(runtime: PoolRuntime) -> PoolStatus:
     """Return the current status."""
-    picture = _picture(runtime)
-    controller_state, now = picture.controller_state, picture.now
+    planned = _planned_state(runtime)
+    controller_state, now = planned.controller_state, planned.now
     joined: dict[str, list[PoolNode]] = {}
     for node in runtime.task_book.nodes.values():
         joined.setdefault(node.slice_id, []).append(node)
@@ -103,7 +103,7 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
     records = controller_state.fleet.slices.values()
     for record in sorted(records, key=lambda one: (ranks.get(one.id, len(ranks)), _order(one.id))):
         mine = joined.get(record.id, [])
-        code, why = picture.stay(record)
+        code, why = planned.stay(record)
         tasks = sum(node.tasks() for node in mine)
         silent = [node.silent_since for node in mine if node.silent_since is not None]
         if record.state == State.READY and not mine:
@@ -166,31 +166,31 @@ def _order(name: str) -> tuple[str, int]:
     return group, int(number) if number.isdecimal() else 0
 
 
-def _picture(runtime: PoolRuntime) -> Picture:
+def _planned_state(runtime: PoolRuntime) -> PlannedState:
     controller = runtime.service.controller
-    return pictured(controller.controller_state, runtime.shape.settings, runtime.now())
+    return planned_state(controller.controller_state, runtime.shape.settings, runtime.now())
 
 
 def why(runtime: PoolRuntime, name: str | int | None = None) -> str:
     """Explain the state of a node, a task or a group."""
     if name is None:
         return "\n".join(_why_pool(runtime))
-    picture = _picture(runtime)
+    planned = _planned_state(runtime)
     wanted = _slice_named(runtime, name)
     life = life_of(runtime.journal, wanted)
     if life is not None:
-        return "\n".join(_why_node(runtime, picture, wanted, life))
+        return "\n".join(_why_node(runtime, planned, wanted, life))
     if str(name) in runtime.decisions:
         return "\n".join(_why_pool(runtime, str(name)))
-    demand = picture.controller_state.observed.demand.get(str(name))
+    demand = planned.controller_state.observed.demand.get(str(name))
     tasks = runtime.task_book.waiting.names()
     if demand is None and str(name) not in tasks and wait_of(runtime.journal, str(name)) is None:
-        known = {*picture.controller_state.fleet.slices, *tasks, *runtime.decisions}
+        known = {*planned.controller_state.fleet.slices, *tasks, *runtime.decisions}
         past = runtime.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
         near = nearest_names(str(name), known | {one.subject for one in past})
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
         raise PoolError(f"there is no node, task or group {name}{hint}")
-    return "\n".join(_why_task(runtime, picture, str(name), demand))
+    return "\n".join(_why_task(runtime, planned, str(name), demand))
 
 
 def _slice_named(runtime: PoolRuntime, name: str | int) -> str:
@@ -211,15 +211,15 @@ def _why_pool(runtime: PoolRuntime, only: str | None = None) -> Iterator[str]:
         yield f"last change: {runtime.last_change}"
 
 
-def _why_node(runtime: PoolRuntime, picture: Picture, name: str, life: SliceHistory) -> Iterator[str]:
-    now = picture.now
+def _why_node(runtime: PoolRuntime, planned: PlannedState, name: str, life: SliceHistory) -> Iterator[str]:
+    now = planned.now
     yield f"{name}: {life.last.state}"
     yield f"  started for {life.last.started_for.code}: {life.last.started_for.why}"
     for step in life.steps:
         yield f"  {_clock(step.at)}  {step.state}: {step.reason.why}"
-    record = picture.controller_state.fleet.slices.get(name)
+    record = planned.controller_state.fleet.slices.get(name)
     if record is not None:
-        code, text = picture.stay(record)
+        code, text = planned.stay(record)
         yield f"  now: {f'{code}: ' if code else ''}{text}"
         decision = runtime.decisions.get(record.group)
         if decision is not None and record.state == State.READY:
@@ -230,13 +230,13 @@ def _why_node(runtime: PoolRuntime, picture: Picture, name: str, life: SliceHist
         yield f"  confirmed gone {seconds(max(0, now - life.forgotten))} ago"
 
 
-def _why_task(runtime: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
+def _why_task(runtime: PoolRuntime, planned: PlannedState, name: str, demand: Demand | None) -> Iterator[str]:
     running = [call.running for node in runtime.task_book.nodes.values() for call in node.running()]
     mine = [task for task in running if task is not None and runtime.task_book.waiting.name_of(task.kind) == name]
     waiting = runtime.task_book.queued_of(name)  # the demand of the last pass may be old
     yield f"{name}: {waiting} waiting, {len(mine)} running"
     if demand is not None and waiting:
-        for part in picture.parts(demand):
+        for part in planned.parts(demand):
             yield f"  {plural(part.count, 'task')}{f' {part.code}' if part.code else ''}: {part.why}"
             for group, reason in sorted(part.waiting.groups.items()) if part.waiting is not None else ():
                 yield f"    {group}: {reason.code}: {reason.why}"

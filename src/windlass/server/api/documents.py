@@ -29,7 +29,7 @@ def rows_of(table: str, current: Current) -> list[dict[str, Any]]:
     if table != "nodes":
         found: list[dict[str, Any]] = current.document[table]
         return found
-    slices = current.picture.controller_state.fleet.slices
+    slices = current.planned.controller_state.fleet.slices
     return [
         {
             "id": node.id,
@@ -41,7 +41,7 @@ def rows_of(table: str, current: Current) -> list[dict[str, Any]]:
             "healthy": node.healthy,
             "idle_since": node.idle_since,
         }
-        for _, node in sorted(current.picture.controller_state.observed.node.items())
+        for _, node in sorted(current.planned.controller_state.observed.node.items())
     ]
 
 
@@ -188,7 +188,7 @@ def lanes(
 
 def settings(current: Current) -> dict[str, Any]:
     """Returns the settings that the controller uses, without anything that may be a secret."""
-    running = current.picture.controller_state.settings.get(SETTINGS, current.picture.settings)
+    running = current.planned.controller_state.settings.get(SETTINGS, current.planned.settings)
     plain = to_plain(running)
     # The settings that a group passes to its provider may contain secrets.
     groups = [

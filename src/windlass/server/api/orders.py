@@ -61,9 +61,9 @@ def _is_line(text: str) -> bool:
 
 
 def _check_subject(what: str, subject: str, known: Current, frozen: Mapping[str, str]) -> None:
-    fleet = known.picture.controller_state.fleet
+    fleet = known.planned.controller_state.fleet
     if what in ("freeze", "resume"):
-        settings = known.picture.settings
+        settings = known.planned.settings
         left = {one.group for one in fleet.slices.values()}
         groups = {*settings.by_name, *settings.families, *left, *frozen} - {EVERY_GROUP}
         if subject != EVERY_GROUP and subject not in groups:
@@ -124,7 +124,7 @@ class Orders:
             return self._document(record)
         if isinstance(body, Mapping) and body.get("what") == "drain" and isinstance(body.get("subject"), str):
             self._check_gone(body["subject"], known)
-        state, families = known.picture.controller_state, known.picture.settings.families
+        state, families = known.planned.controller_state, known.planned.settings.families
         what, subject, comment = checked_order(body, known, frozen_with_orders(self._feed.journal, state, families))
         data = {"what": what, "by": by, **({"comment": comment} if comment else {})}
         if key is not None:
@@ -139,7 +139,7 @@ class Orders:
 
     def _check_gone(self, subject: str, known: Current) -> None:
         """Raises the right problem for a name that is not in the current state: a slice may have ended."""
-        if subject not in known.picture.controller_state.fleet.slices and len(subject) <= LONGEST and _is_line(subject):
+        if subject not in known.planned.controller_state.fleet.slices and len(subject) <= LONGEST and _is_line(subject):
             life = life_of(self._feed.journal, subject)
             if life is not None:
                 raise Problem("already-ending", f"{subject} is {life.last.state}: see windlass why {subject}.")
@@ -165,7 +165,7 @@ class Orders:
 
     def _document(self, record: Record) -> dict[str, Any]:
         known = self._known()
-        heard, state = applied_upto(self._feed.journal), known.picture.controller_state
+        heard, state = applied_upto(self._feed.journal), known.planned.controller_state
         if heard > state.applied_orders.get(HEARD, 0):
             # The feed has not read the pass that processed the order yet; only the newer state has the outcome.
             state = read_state(self._feed.journal)

@@ -67,7 +67,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
     @app.get(f"{API}/plan")
     async def plan(request: Request) -> Response:
         known = server.current()
-        return of_now(request, await asyncio.to_thread(known.picture.plan.to_dict), known.seq)
+        return of_now(request, await asyncio.to_thread(known.planned.plan.to_dict), known.seq)
 
     @app.get(f"{API}/settings")
     async def settings(request: Request) -> Response:

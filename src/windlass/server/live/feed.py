@@ -21,7 +21,7 @@ from windlass._version import __version__
 from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import Account
 from windlass.control.record.state_reader import StateReader, TooOld, with_nodes
-from windlass.control.report.current import Picture, pictured, read_state
+from windlass.control.report.current import PlannedState, planned_state, read_state
 from windlass.control.report.events import later_events, lines_of, passes
 from windlass.control.report.leader import Leader, leader_of
 from windlass.control.report.rows import RowCache
@@ -143,7 +143,7 @@ class Current:
     """The status after the last message, and what it was made from."""
 
     document: dict[str, Any]
-    picture: Picture
+    planned: PlannedState
     leader: Leader
     unblocks: Mapping[str, tuple[Unblock, ...]]
     accounts: Mapping[str, Account] = field(default_factory=dict)
@@ -304,13 +304,13 @@ class Feed:
         now = self._now()
         leader = leader_of(self.journal, now)
         controller_state = self._joined.of(_copied(self._reader).controller_state())
-        picture = pictured(controller_state, self._settings(), leader.instant(now), self._memo)
-        unblocks = self._unblocks.of(picture, wait=self._current is None)
+        planned = planned_state(controller_state, self._settings(), leader.instant(now), self._memo)
+        unblocks = self._unblocks.of(planned, wait=self._current is None)
         if self._began is None:
             self._began = spent_since(self.journal)
         before, message = self._current, None
-        decision = self._known_decision(before, picture)
-        status = Status(self._settings(), leader, picture, now, self._began, unblocks, self._rows, decision)
+        decision = self._known_decision(before, planned)
+        status = Status(self._settings(), leader, planned, now, self._began, unblocks, self._rows, decision)
         document = {**status.to_dict(), **self._more()}
         self._rows.keep(controller_state.observed.demand)
         if before is not None:
@@ -327,7 +327,7 @@ class Feed:
                 self._no_pass.wait(PASS_PATIENCE)
             self._note_sent()
             self._keep(message)
-        self._current = Current(document, picture, leader, unblocks, status.accounts, self._encoded)
+        self._current = Current(document, planned, leader, unblocks, status.accounts, self._encoded)
         self.problem = None
         if records:
             self._on_records(records)
@@ -344,9 +344,9 @@ class Feed:
         else:
             self.messages.append(message)
 
-    def _known_decision(self, before: Current | None, picture: Picture) -> dict[str, Any] | None:
+    def _known_decision(self, before: Current | None, planned: PlannedState) -> dict[str, Any] | None:
         """Returns the decision of the last document if it is still to be sent; None: a new one is made."""
-        large = len(picture.plan.waiting) + len(picture.plan.placements) > LARGE_DECISION
+        large = len(planned.plan.waiting) + len(planned.plan.placements) > LARGE_DECISION
         if before is not None and large and time.monotonic() - self._decided_at < DECISION_EVERY:
             known: dict[str, Any] = before.document["decision"]
             return known
@@ -376,9 +376,9 @@ class Feed:
             raise TooOld(first.at)
         now = self._now()
         leader = leader_of(self.journal, now)
-        picture = pictured(controller_state, self._settings(), instant)
-        status = Status(self._settings(), leader, picture, instant, spent_since(self.journal))
-        made = Current(status.to_dict(), picture, leader, picture.plan.unblocks)
+        planned = planned_state(controller_state, self._settings(), instant)
+        status = Status(self._settings(), leader, planned, instant, spent_since(self.journal))
+        made = Current(status.to_dict(), planned, leader, planned.plan.unblocks)
         if instant > now - SETTLED:
             return made
         with self._moments_lock:
@@ -393,7 +393,7 @@ class Feed:
         if known is None:
             raise JournalError(self.problem or "the journal was not read yet")
         search = unblocks_of if instant is not None else self._unblocks.of_one
-        return Question(name, instant, known.picture, self.journal, known.leader.alive, known.unblocks, search)
+        return Question(name, instant, known.planned, self.journal, known.leader.alive, known.unblocks, search)
 
     def timeline(self) -> Timeline:
         """Returns the timeline of the last week; the journal is read once, then followed."""
@@ -431,8 +431,8 @@ class Feed:
         if start is not None and start[0] > seq:
             return None
         reader.add_all(self.journal.read(reader.seq, upto=seq))
-        picture = pictured(with_nodes(reader.controller_state()), self._settings(), record.at)
-        status = Status(self._settings(), current.leader, picture, record.at, self._began, {})
+        planned = planned_state(with_nodes(reader.controller_state()), self._settings(), record.at)
+        status = Status(self._settings(), current.leader, planned, record.at, self._began, {})
         patch, _ = difference(status.to_dict(), current.document)
         # The leader and the known unblocks are not recorded, so all parts but groups and slices are sent whole.
         parts = {key: one for key, one in current.document.items() if key not in TABLES and key not in INSTANTS}

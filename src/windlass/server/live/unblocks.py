@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from windlass.control.report.current import Picture
+from windlass.control.report.current import PlannedState
 from windlass.core.model.plan import Unblock, Waiting
 from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import unblocks_of
@@ -39,15 +39,15 @@ class UnblockSearch:
         self._asked: OrderedDict[str, tuple[object, float, tuple[Unblock, ...]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, picture: Picture, *, wait: bool) -> Mapping[str, tuple[Unblock, ...]]:
+    def of(self, planned: PlannedState, *, wait: bool) -> Mapping[str, tuple[Unblock, ...]]:
         """Returns the known unblocks, and starts a search if it is due. ``wait``: waits for its end."""
-        waiting = picture.plan.waiting
+        waiting = planned.plan.waiting
         if not waiting:
             return {}
-        key, age = (tuple(map(_codes, waiting)), id(picture.settings)), time.monotonic() - self._at
+        key, age = (tuple(map(_codes, waiting)), id(planned.settings)), time.monotonic() - self._at
         if self._search is None and age > SEARCH_SHARE * self._took and (key != self._key or age > UNBLOCKS_FOR):
             self._key = key
-            search = threading.Thread(target=self._run, args=(picture,), name="windlass-unblocks", daemon=True)
+            search = threading.Thread(target=self._run, args=(planned,), name="windlass-unblocks", daemon=True)
             self._search = search
             search.start()
             if wait or len(waiting) <= FEW:
@@ -68,10 +68,10 @@ class UnblockSearch:
                 self._asked.popitem(last=False)
             return found
 
-    def _run(self, picture: Picture) -> None:
+    def _run(self, planned: PlannedState) -> None:
         began = time.monotonic()
         try:
-            self.found = picture.plan.unblocks
+            self.found = planned.plan.unblocks
         finally:
             self._at = time.monotonic()
             self._took = self._at - began

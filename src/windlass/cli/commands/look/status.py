@@ -19,7 +19,7 @@ from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, code, coloured, grid, headed, money, next_steps, printed, section, span
 from windlass.config import Config
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.status import SCHEMA, Status, spent_since
 from windlass.control.state.fleet import EVERY_GROUP
@@ -52,8 +52,8 @@ def command(config: Config, everything: bool, as_json: bool) -> None:
     with opened(config) as journal:
         now = time.time()
         leader = leader_of(journal, now)
-        picture = pictured(read_state(journal), config.settings, leader.instant(now))
-        document = Status(config.settings, leader, picture, now, spent_since(journal)).to_dict()
+        planned = planned_state(read_state(journal), config.settings, leader.instant(now))
+        document = Status(config.settings, leader, planned, now, spent_since(journal)).to_dict()
     document["jobs"] = job_rows(config)
     _show(document, everything, as_json)
 

@@ -25,7 +25,7 @@ from windlass.cli.connection.open_journal import opened, stop
 from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.ui.pages import code, headed, money, span
 from windlass.config import Config
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.status import Status, spent_since
 from windlass.control.report.why import Question
@@ -67,14 +67,14 @@ def command(config: Config) -> None:
         def status() -> Document:
             now = time.time()
             leader = leader_of(journal, now)
-            picture = pictured(read_state(journal), config.settings, leader.instant(now))
-            return Status(config.settings, leader, picture, now, spent_since(journal), {}).to_dict()
+            planned = planned_state(read_state(journal), config.settings, leader.instant(now))
+            return Status(config.settings, leader, planned, now, spent_since(journal), {}).to_dict()
 
         def why(name: str) -> Document:
             now = time.time()
             leader = leader_of(journal, now)
-            picture = pictured(read_state(journal), config.settings, leader.instant(now))
-            return Question(name, None, picture, journal, leader.alive).to_dict()
+            planned = planned_state(read_state(journal), config.settings, leader.instant(now))
+            return Question(name, None, planned, journal, leader.alive).to_dict()
 
         _watch(status, why)
 

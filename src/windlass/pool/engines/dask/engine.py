@@ -2,7 +2,7 @@
 
 Dask decides nothing: a scheduler process forwards messages, and the pool's task book decides which call goes to which
 slot. Large values of nodes on other machines go directly between node and program (`data_transfer`). `messages` has the
-picture of the processes. What can fail, and what happens then:
+diagram of the processes. What can fail, and what happens then:
 
 - A slot: the node starts it again; the call that ran there has crashed, and the node stays.
 - A node: its connection breaks, its calls are lost.

@@ -20,7 +20,7 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, next_steps, printed
 from windlass.config import Config
 from windlass.control.record.state_reader import TooOld
-from windlass.control.report.current import pictured, read_state
+from windlass.control.report.current import planned_state, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.why import SCHEMA, Question
 from windlass.journal import Journal
@@ -113,8 +113,8 @@ def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Que
             f"--at: {error}, but to {clock(error.since, now)}. "
             f"journal.retention in {config_file()} says for how long it keeps what happened."
         )
-    picture = pictured(controller_state, config.settings, leader.instant(now) if at is None else at)
-    return Question(name, at, picture, journal, leader.alive)
+    planned = planned_state(controller_state, config.settings, leader.instant(now) if at is None else at)
+    return Question(name, at, planned, journal, leader.alive)
 
 
 def _unknown(asked: Question) -> str:
@@ -124,7 +124,7 @@ def _unknown(asked: Question) -> str:
         return f"there was no {asked.name} at {then}; leave --at out, or give a later time: windlass why {asked.name}"
     if near:
         return f"there is no job, machine or group {asked.name}; did you mean {' or '.join(near)}?"
-    groups = _listed("groups", asked.picture.settings.by_name)
+    groups = _listed("groups", asked.planned.settings.by_name)
     return f"there is no job, machine or group {asked.name}; {groups}windlass status"
 
 
