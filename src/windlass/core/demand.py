@@ -16,6 +16,9 @@ from windlass.core.capacity.room import Kinds, Need
 from windlass.core.model.constraints import NO_RULES, NODE, Apart, Rules
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Selector, rules_of, selector_of
 
+_Key = tuple[int, bool, Amounts, Selector, Rules]
+"""Of single tasks: priority, whether they belong to no gang, needs, conditions, constraints."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -72,14 +75,14 @@ def hardness(needs: Mapping[str, int], conditions: int, largest: Mapping[str, in
 
 def counting(rules: Rules, classes: Collection[str]) -> Rules:
     """Returns the rules without the classes that no constraint names: demands that differ only in these are equal."""
-    if all(name in classes for name in rules.classes):
+    if not rules.classes or all(name in classes for name in rules.classes):
         return rules
     kept = tuple(name for name in rules.classes if name in classes)
     return Rules(kept, rules.apart, rules.spread, rules.together) if kept or rules.binding else NO_RULES
 
 
 def levels(
-    demands: Iterable[Demand],
+    demands: Sequence[Demand],
     kinds: Kinds,
     largest: Mapping[str, int],
     *,
@@ -92,24 +95,24 @@ def levels(
     single tasks, in front of the others. The caller must check that in the end all of them were served.
     """
     gangs: dict[int, list[Demand]] = {}
-    singles: dict[tuple[int, bool, Amounts, Selector, Rules], list[tuple[str, int, int]]] = {}
+    singles: dict[_Key, list[tuple[str, int, int]]] = {}
+    # Equal tasks without conditions nearly always share one tuple of bundles, and its identity is a fast key.
+    plain: dict[tuple[int, int], list[tuple[list[tuple[str, int, int]], int]]] = {}
     for demand in demands:
         gang, priority = demand.gang, demand.priority
-        if gang is not None and gang not in gangs_as_singles:
+        if demand.plain:
+            if (known := plain.get((id(demand.bundles), priority))) is None:
+                keys = [(_key(demand, bundle, classes), bundle.count) for bundle in demand.bundles]
+                known = [(singles.setdefault(key, []), count) for key, count in keys]
+                plain[id(demand.bundles), priority] = known
+            for members, count in known:
+                members.append((demand.id, count, -1))
+        elif gang is not None and gang not in gangs_as_singles:
             gangs.setdefault(priority, []).append(demand)
-            continue
-        for index, bundle in enumerate(demand.bundles):
-            rules = rules_of(demand, bundle)
-            if rules is not NO_RULES:
-                rules = counting(rules, classes)
-            if gang is Gang.SPREAD:
-                rules = rules.plus(on_own_nodes(demand))
-            key = (priority, gang is None, bundle.needs, selector_of(demand, bundle), rules)
-            member = (demand.id, bundle.count, -1 if gang is None else index)
-            if (members := singles.get(key)) is None:
-                singles[key] = [member]
-            else:
-                members.append(member)
+        else:
+            for index, bundle in enumerate(demand.bundles):
+                member = (demand.id, bundle.count, -1 if gang is None else index)
+                singles.setdefault(_key(demand, bundle, classes), []).append(member)
     shapes: dict[int, list[tuple[bool, Shape]]] = {}
     for (priority, single, needs, selector, rules), members in singles.items():
         members.sort()
@@ -131,6 +134,14 @@ def levels(
         )
         for priority in sorted({*gangs, *shapes}, reverse=True)
     )
+
+
+def _key(demand: Demand, bundle: Bundle, classes: Collection[str]) -> _Key:
+    """Returns what equal single tasks have in common."""
+    rules = counting(rules_of(demand, bundle), classes)
+    if demand.gang is Gang.SPREAD:
+        rules = rules.plus(on_own_nodes(demand))
+    return demand.priority, demand.gang is None, bundle.needs, selector_of(demand, bundle), rules
 
 
 def in_order(demands: Sequence[Demand], largest: Mapping[str, int]) -> tuple[Demand, ...]:

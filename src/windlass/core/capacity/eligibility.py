@@ -6,7 +6,7 @@ difference, so ten thousand nodes have a few profiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -38,7 +38,7 @@ Profile = tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]]
 class Eligibility:
     """The profiles of nodes, and the answer of each selector for each profile."""
 
-    def __init__(self, demands: Iterable[Demand]) -> None:
+    def __init__(self, demands: Sequence[Demand]) -> None:
         keys: set[str] = set()
         self.domain_keys: set[str] = set()
         """Labels that constraints between tasks name."""
@@ -46,7 +46,9 @@ class Eligibility:
         """Classes that constraints between tasks name."""
         self.domains_elsewhere: set[tuple[str, str]] = set()
         """Labels and values of machines that no group owns, which spread constraints count."""
-        parts: Iterable[Demand | Bundle] = chain.from_iterable((demand, *demand.bundles) for demand in demands)
+        tasks = {id(demand.bundles): demand.bundles for demand in demands}  # most demands share their bundles
+        selective = (demand for demand in demands if not demand.plain)
+        parts: chain[Demand | Bundle] = chain(selective, chain.from_iterable(tasks.values()))
         for part in parts:
             if part.where or part.prefer or part.any_of:
                 keys.update([condition.key for condition in chain(part.where, part.prefer, *part.any_of)])

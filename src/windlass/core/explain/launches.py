@@ -6,8 +6,11 @@ sentence. A group that was no candidate gets its first blocker, as for demand th
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import accumulate
+from operator import itemgetter, neg
 
 import numpy as np
 
@@ -37,28 +40,24 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     found: dict[int, dict[str, int]] = {}
     if not draft.purchases:
         return found
-    firsts = sorted(purchase.position for purchase in draft.purchases)
-    starts = np.array(firsts, np.int64)
+    starts = np.array(sorted(purchase.position for purchase in draft.purchases), np.int64)
 
     def deal(members: Sequence[tuple[str, int]], runs: Sequence[PlacedRun]) -> None:
         if len(members) == 1:  # all tasks belong to one demand: no need to count slice by slice
             for first, count in _by_purchase(draft, starts, runs).items():
-                mine = found.setdefault(first, {})
-                mine[members[0][0]] = mine.get(members[0][0], 0) + count
+                _add(found.setdefault(first, {}), {members[0][0]: count})
             return
-        pieces = list(_pieces(draft, firsts, runs))
-        if not pieces:
-            return
-        named = list(members)
-        ends = np.cumsum(np.fromiter((count for _, count in named), np.int64, len(named)))
-        for first, begin, end in pieces:
+        ends: list[int] = []
+        for first, begin, end in _pieces(draft, starts, runs):
+            ends = ends or list(accumulate(map(itemgetter(1), members)))
+            head, tail = bisect_right(ends, begin), bisect_left(ends, end)
             mine = found.setdefault(first, {})
-            index = int(np.searchsorted(ends, begin, "right"))
-            while begin < end:
-                upto = min(int(ends[index]), end)
-                name = named[index][0]
-                mine[name] = mine.get(name, 0) + upto - begin
-                begin, index = upto, index + 1
+            if head == tail:
+                _add(mine, {members[head][0]: end - begin})
+                continue
+            _add(mine, {members[head][0]: ends[head] - begin})
+            _add(mine, _by_name(members[head + 1 : tail]))
+            _add(mine, {members[tail][0]: end - ends[tail - 1]})
 
     for gang, served in draft.decisions.served_gangs:
         for index, tasks in enumerate(tasks_of(draft, gang)):
@@ -84,15 +83,42 @@ def _by_purchase(draft: PlanDraft, starts: Ints, runs: Sequence[PlacedRun]) -> d
     return found
 
 
-def _pieces(draft: PlanDraft, firsts: list[int], runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
-    """Yields what is placed on new slices: (purchase, first task, task after the last), counted over all runs."""
+def _pieces(draft: PlanDraft, starts: Ints, runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
+    """Yields what is placed on new slices: (purchase, first task, task after the last), counted over all runs.
+
+    Consecutive tasks on one purchase are one piece, however many slices they are on.
+    """
     before = 0
     for run in runs:
         ends = before + np.cumsum(run.counts)
-        for index in np.flatnonzero(run.positions >= len(draft.slices)).tolist():
-            first = firsts[bisect_right(firsts, int(run.positions[index])) - 1]
-            yield first, int(ends[index] - run.counts[index]), int(ends[index])
+        new = run.positions >= len(draft.slices)
+        if new.any():
+            firsts = starts[np.searchsorted(starts, run.positions[new], "right") - 1]
+            begins, ends_of_new = (ends - run.counts)[new], ends[new]
+            breaks = np.flatnonzero((firsts[1:] != firsts[:-1]) | (begins[1:] != ends_of_new[:-1]))
+            heads, tails = np.append(0, breaks + 1), np.append(breaks, len(firsts) - 1)
+            pieces = (firsts[heads].tolist(), begins[heads].tolist(), ends_of_new[tails].tolist())
+            yield from zip(*pieces, strict=True)
         before += int(run.counts.sum())
+
+
+def _by_name(members: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Returns the tasks of members by demand; a demand with several equal bundles is several members."""
+    found = dict(members)
+    if len(found) < len(members):
+        found = dict.fromkeys(found, 0)
+        for name, count in members:
+            found[name] += count
+    return found
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Adds counts by name. Names are nearly always new: then they are added at once."""
+    if total.keys().isdisjoint(more):
+        total.update(more)
+        return
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
 
 
 def demands_of(run: Sequence[Purchase], placed: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
@@ -104,9 +130,9 @@ def demands_of(run: Sequence[Purchase], placed: Mapping[int, Mapping[str, int]])
     for purchase in run:
         if purchase.code in (Code.REQUEST, Code.PROBE, Code.DEMAND) and purchase.owner:
             total.setdefault(purchase.owner, 0)
-        for name, count in placed.get(purchase.position, {}).items():
-            total[name] = total.get(name, 0) + count
-    if any(total.values()):  # equal demands were bought for under the name of one of them, which may have no task there
+        _add(total, placed.get(purchase.position, {}))
+    if 0 in total.values() and any(total.values()):
+        # Equal demands were bought for under the name of one of them, which may have no task there.
         ahead = {purchase.owner for purchase in run if purchase.code in (Code.REQUEST, Code.PROBE)}
         return {name: count for name, count in total.items() if count or name in ahead}
     return total
@@ -142,11 +168,11 @@ def _scope(draft: PlanDraft, purchase: Purchase) -> LimitScope:
 
 def _tasks_of(demands: Mapping[str, int]) -> str:
     """Returns ``3 tasks of train and 12 tasks of 4 more demands``, the most tasks first."""
-    ordered = sorted(demands.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{plural(count, 'task')} of {name}" for name, count in ordered[:SHOWN_DEMANDS]]
-    rest = sum(count for _, count in ordered[SHOWN_DEMANDS:])
+    largest = nsmallest(SHOWN_DEMANDS, zip(map(neg, demands.values()), demands, strict=True))
+    parts = [f"{plural(-count, 'task')} of {name}" for count, name in largest]
+    rest = sum(demands.values()) + sum(count for count, _ in largest)
     if rest:
-        parts.append(f"{plural(rest, 'task')} of {plural(len(ordered) - SHOWN_DEMANDS, 'more demand')}")
+        parts.append(f"{plural(rest, 'task')} of {plural(len(demands) - SHOWN_DEMANDS, 'more demand')}")
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 

@@ -339,7 +339,7 @@ class Demand:
         It costs a quarter of the constructor, because a field without a value of its own has the default of the class.
         """
         made = object.__new__(Demand)
-        for key, value in (("id", name), ("bundles", bundles), ("since", since), *self._given):
+        for key, value in (("id", name), ("bundles", bundles), ("since", since), ("plain", self.plain), *self._given):
             object.__setattr__(made, key, value)
         return made
 
@@ -349,6 +349,13 @@ class Demand:
         own = ("id", "bundles", "since")
         given = [(one.name, getattr(self, one.name), one.default) for one in fields(self) if one.name not in own]
         return tuple((name, value) for name, value, default in given if value != default)
+
+    @cached_attribute
+    def plain(self) -> bool:
+        """Whether it is no gang and has no conditions or constraints, except those of single bundles."""
+        conditions = self.where or self.prefer or self.tolerates or self.any_of
+        constraints = self.classes or self.apart or self.spread or self.together
+        return not (self.gang or conditions or constraints)
 
     @cached_attribute
     def count(self) -> int:
