@@ -76,6 +76,26 @@ class Pass:
     """The entries written to the journal."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Abilities:
+    """The optional protocols that a workload implements. The checks are slow, so they are made once per workload."""
+
+    workload: Workload
+    listener: DecisionListener | None
+    paced: PacedWorkload | None
+    final: bool
+    """Whether its cordons are final."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> _Abilities:
+        return cls(
+            workload,
+            workload if isinstance(workload, DecisionListener) else None,
+            workload if isinstance(workload, PacedWorkload) else None,
+            isinstance(workload, FinalFenceWorkload) and workload.final_fences,
+        )
+
+
 class Controller:
     """Runs the loop on one journal. After a crash the journal alone is enough to continue."""
 
@@ -109,11 +129,10 @@ class Controller:
         self._planner = planner or partial(plan, memo=PlannerMemo())
         self.controller_state = ControllerState()
         self._whole: Settings | None = None
-        self._has_workload_groups = isinstance(workload, DecisionListener)
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
         self._paced_settings: tuple[Settings, dict[str, int], Settings] | None = None
-        self._traits: tuple[Workload, PacedWorkload | None, bool] | None = None
+        self._known_abilities = _Abilities.of(workload)
         """The workload, and which optional parts of the contract it has."""
         self._observer = self._new_observer()
 
@@ -267,7 +286,7 @@ class Controller:
             whole = (
                 replace(effective.settings, groups=(*effective.settings.groups, *more)) if more else effective.settings
             )
-        if whole is effective.settings or not self._has_workload_groups:
+        if whole is effective.settings or self._abilities.listener is None:
             return effective
         # Equal settings stay the same object, so that values derived from them are computed once.
         if self._whole is not None and self._whole == whole:
@@ -277,7 +296,8 @@ class Controller:
 
     def _report(self, made: ReconcileResult, settings: Settings, refused: Sequence[Refused]) -> None:
         """Pass the decision to a workload that shows decisions to its users."""
-        if not isinstance(self.workload, DecisionListener):
+        listener = self._abilities.listener
+        if listener is None:
             return
         slices = {
             name: DecidedSlice(
@@ -296,7 +316,7 @@ class Controller:
         refusals = tuple((one.slice_id, one.why) for one in refused)
         codes = {one.slice_id: one.code for one in refused}
         groups = tuple(one.group for one in settings.groups)
-        self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals, codes))
+        listener.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals, codes))
 
     def _overtaken(self, error: str) -> None:
         """Raise the error for a provider that knows a newer controller: ``NotLeading`` if that controller has taken
@@ -310,15 +330,17 @@ class Controller:
             "that is in use, or give this cluster a journal and a name of its own"
         )
 
+    @property
+    def _abilities(self) -> _Abilities:
+        if self._known_abilities.workload is not self.workload:
+            self._known_abilities = _Abilities.of(self.workload)
+        return self._known_abilities
+
     def _paced(self, settings: Settings) -> Settings:
         """Return the settings with properties of the workload: whether its cordons are final, and how many hosts may
         start at once on one machine.
         """
-        workload = self.workload
-        if self._traits is None or self._traits[0] is not workload:  # these checks are slow: once for each workload
-            final = isinstance(workload, FinalFenceWorkload) and workload.final_fences
-            self._traits = (workload, workload if isinstance(workload, PacedWorkload) else None, final)
-        _, paced, final = self._traits
+        paced, final = self._abilities.paced, self._abilities.final
         if paced is None and not final:
             return settings
         shared = [name for name, one in self.providers.items() if on_one_machine(one)]

@@ -145,12 +145,12 @@ class _Listing:
 
     def __init__(self, provider: Provider, name: str, missing: Callable[[str], Mapping[str, str]]) -> None:
         self._provider, self._name, self._missing = provider, name, missing
+        self._confirming = provider if isinstance(provider, EndConfirmingProvider) else None
         self._last: Sequence[Instance] = ()
 
     def __call__(self) -> Coroutine[Any, Any, object]:
-        listing = self._provider.list()
-        provider = self._provider
-        if not isinstance(provider, EndConfirmingProvider):
+        listing, provider = self._provider.list(), self._confirming
+        if provider is None:
             return listing
         if isinstance(listing, Completed):
             asked = self._absent(listing.answer)
