@@ -174,7 +174,7 @@ class _Listing:
             return {}
         try:
             listed = {one.slice_id for one in shown}
-            wanted |= {one.slice_id: one.group for one in self._last}
+            wanted |= {one.slice_id: one.group for one in self._last if one.slice_id not in listed}
         except (AttributeError, TypeError):  # not a list: validation reports that
             return {}
         self._last = shown
@@ -240,9 +240,9 @@ class Observer:
                 if not source.problem:
                     awaited.add(f"provider {name}")
         for listed in instances.values():
-            for slice_id, one in (listed or {}).items():
-                if one.trouble and all(host.running for host in one.hosts):  # a dead host is reported as such
-                    problems[f"slice {slice_id}"] = one.trouble
+            for one in [one for one in (listed or {}).values() if one.trouble]:
+                if all(host.running for host in one.hosts):  # a dead host is reported as such
+                    problems[f"slice {one.slice_id}"] = one.trouble
         if work is not None:
             problems |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
         problem, never = self._workload.problem, self._workload.answer is None
