@@ -53,13 +53,12 @@ class Interrupted:
 
 def recounted(job: Job, waiting: Demand | None, kind: Bundle, more: int) -> Demand | None:
     """Return the waiting demand of a job with ``more`` tasks of a kind; None: no task waits."""
-    demand = replace(job.demand, bundles=(), since=job.arrives) if waiting is None else waiting
     counts = {kind: more}
-    for bundle in demand.bundles:
+    for bundle in waiting.bundles if waiting is not None else ():
         one = bundle if bundle.count == 1 else replace(bundle, count=1)
         counts[one] = counts.get(one, 0) + bundle.count
     bundles = tuple([replace(one, count=count) for one, count in counts.items() if count])
-    return replace(demand, bundles=bundles) if bundles else None
+    return job.demand.like(job.demand.id, bundles, job.arrives) if bundles else None
 
 
 def task_seconds(job: Job, fault_set: FaultSet, now: float, occasion: tuple[object, ...]) -> float:
