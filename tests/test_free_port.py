@@ -1,13 +1,14 @@
-"""Ports of servers in tests."""
+"""Ports of servers that listen a moment later."""
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
 
-from windlass.testing import free_port as module
-from windlass.testing.free_port import free_port
+from windlass import _free_port as module
+from windlass._free_port import free_port
 
 
 def test_a_free_port_can_be_listened_on():
@@ -24,3 +25,9 @@ def test_a_port_that_is_taken_is_not_given(monkeypatch):
         monkeypatch.setattr(module, "PORTS", range(port, port + 1))
         with pytest.raises(OSError, match="no free port"):
             free_port()
+
+
+def test_an_address_of_another_machine_is_refused_with_its_reason():
+    with pytest.raises(OSError) as caught:
+        free_port("192.0.2.1")
+    assert caught.value.errno == errno.EADDRNOTAVAIL

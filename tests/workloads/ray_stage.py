@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from windlass._free_port import free_port
 from windlass.core.model.snapshot import Group, amounts
 from windlass.testing.eventually import eventually
-from windlass.testing.free_port import free_port
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.gcs import Gcs
 from windlass.workloads.ray.nodes import DEAD_ACTOR

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from windlass.testing.free_port import free_port
+from windlass._free_port import free_port
 
 CONFIG = """
 cluster: {{max_hourly_cost: 12.00}}

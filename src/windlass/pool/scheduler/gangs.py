@@ -8,12 +8,12 @@ remaining ones would hang. A gang whose member raises ends as a whole, for the s
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from windlass._free_port import free_port
 from windlass.core.capacity.node_room import TakenRoom
 from windlass.pool.errors import NodeLost, TaskError
 from windlass.pool.transport.serialization import ItemResult
@@ -136,7 +136,7 @@ def rank_environments(nodes: Sequence[PoolNode], number: int) -> list[dict[str, 
     a port.
     """
     head = nodes[0].facts.address
-    size, port = str(len(nodes)), str(free_port(head, number))
+    size, port = str(len(nodes)), str(head_port(head, number))
     on_node: dict[str, int] = {}
     for node in nodes:
         on_node[node.id] = on_node.get(node.id, 0) + 1
@@ -163,12 +163,10 @@ def rank_environments(nodes: Sequence[PoolNode], number: int) -> list[dict[str, 
     return found
 
 
-def free_port(address: str, number: int) -> int:
+def head_port(address: str, number: int) -> int:
     """Return a port on the head; a free one if the head is this machine."""
-    with suppress(OSError), socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    with suppress(OSError):
+        return free_port(address)
     return FIRST_PORT + number % 1000
 
 

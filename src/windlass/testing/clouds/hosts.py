@@ -26,8 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from windlass._free_port import free_port
 from windlass.testing.clouds import host_init
-from windlass.testing.free_port import free_port
 
 _START_LIMIT: Final = 20.0
 _NAMES: Final = itertools.count()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from windlass.testing.free_port import free_port
+from windlass._free_port import free_port
 
 ASSETS: Final = "KUBEBUILDER_ASSETS"
 REQUIRED: Final = ("etcd", "kube-apiserver", "kubectl")

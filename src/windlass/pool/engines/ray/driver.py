@@ -22,6 +22,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from windlass._free_port import free_port
 from windlass.pool.transport.data_store import sweep
 from windlass.pool.transport.process_session import ProcessSession, stop_event
 from windlass.pool.transport.tls import Credentials, tls_context
@@ -288,7 +289,7 @@ async def serve(parameters: dict[str, Any]) -> None:
     over = stop_event(parameters["pool"])
     if over.is_set():
         return
-    directory, port = short_directory(), _free_port(parameters["host"])
+    directory, port = short_directory(), free_port(parameters["host"])
     store = [] if parameters["object_store"] is None else [f"--object-store-memory={parameters['object_store']}"]
     session = ProcessSession(
         ray_command(
@@ -347,13 +348,6 @@ async def _until_it_listens(session: ProcessSession, host: str, port: int) -> No
             if session.ended:
                 raise RuntimeError(f"Ray's head did not start: {session.last_output()}")
             await asyncio.sleep(0.05)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main() -> None:
