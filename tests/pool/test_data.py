@@ -15,7 +15,8 @@ import windlass as wl
 from windlass.pool.client.handles import Handle
 from windlass.pool.errors import CannotSend
 from windlass.pool.transport import data_store
-from windlass.pool.transport.data_store import DataStore, Packed, load, owned_directory, packed, sweep
+from windlass.pool.transport.data_store import PREFIX, DataStore, Packed, load, packed, sweep
+from windlass.pool.transport.owned_directory import owned_directory
 
 from .processes import Program, eventually
 from .quick import quick_pool
@@ -194,10 +195,10 @@ def test_a_value_without_holders_makes_room_for_others(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_owns_is_not(tmp_path):
-    mine = owned_directory(tmp_path)
+    mine = owned_directory(tmp_path, PREFIX)
     pid = os.fork()
     if not pid:
-        owned_directory(tmp_path)
+        owned_directory(tmp_path, PREFIX)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     (dead,) = set(tmp_path.iterdir()) - {mine}

@@ -1,12 +1,22 @@
-"""What a killed program left on the disk is removed by the next pool."""
+"""What a killed program left is removed by the next pool: its directories, and processes that no guard has ended."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from windlass.pool.transport.process_session import BASE, sweep_sessions
 from windlass.pool.transport.temp_dirs import OWNER, own_directory, sweep
+from windlass.providers.local.supervisor import HostProcess
+
+from .processes import Program, children, command, eventually
+from .quick import quick_pool
 
 
 def test_the_directory_of_a_program_that_is_gone_is_removed_and_no_other(tmp_path):
@@ -35,3 +45,90 @@ def test_what_a_node_wrote_after_the_directory_was_removed_is_removed_too(tmp_pa
     (kept / "nodes" / "node-1").mkdir(parents=True)
     assert sweep(tmp_path) == [remainder]
     assert list(tmp_path.iterdir()) == [kept]
+
+
+SESSION = """
+import os, pathlib, time
+from windlass.pool.transport.process_session import ProcessSession, session_directory
+
+directory = session_directory(pathlib.Path({base!r}))
+# The second process shows no environment, like programs that set their title.
+ProcessSession(["sh", "-c", "env -i sleep 600 & sleep 600; true"], os.environ, directory)
+print(directory, flush=True)
+time.sleep(600)
+"""
+
+
+class Session:
+    """A program that has started a session of three processes, and its guard."""
+
+    def __init__(self, directory: Path, base: Path) -> None:
+        self.program = Program(directory, SESSION.format(base=str(base)))
+        owner = self.program.process.pid
+        eventually(lambda: self.program.said() and len(self._members(owner)) == 3, 60, self.program.said)
+        self.directory = Path(self.program.said().strip())
+        self.members = self._members(owner)
+        (guard,) = set(children(owner)) - set(self.members)
+        self.owners = [guard, owner]
+
+    @staticmethod
+    def _members(owner: int) -> list[int]:
+        return [pid for pid in children(owner) if "sleep 600" in command(pid)]
+
+    def living(self) -> list[int]:
+        return [pid for pid in self.members if "sleep 600" in command(pid)]
+
+    def kill(self, *pids: int) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.program.process.wait()
+        eventually(lambda: all(HostProcess.of(pid) is None for pid in pids), 60)
+
+
+@pytest.fixture
+def sessions(tmp_path) -> Iterator[Callable[[Path], Session]]:
+    made: list[Session] = []
+
+    def make(base: Path) -> Session:
+        made.append(Session(tmp_path, base))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.program.close()
+        for pid in session.living():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("also", ["no other process", "the first process of the session"])
+def test_a_session_whose_owner_and_guard_were_killed_is_ended_and_no_other(tmp_path, sessions, also):
+    base = tmp_path / "base"
+    base.mkdir()
+    living, dead = sessions(base), sessions(base)
+    dead.kill(*dead.owners, *(dead.members[:1] if also.startswith("the first") else []))
+    assert len(dead.living()) >= 2
+    assert sweep_sessions(base) == [dead.directory]
+    assert dead.living() == []
+    assert len(living.living()) == 3
+    assert list(base.iterdir()) == [living.directory]
+
+
+def test_a_session_whose_guard_lives_is_left_to_it(tmp_path, sessions):
+    base = tmp_path / "base"
+    base.mkdir()
+    session = sessions(base)
+    guard, owner = session.owners
+    os.kill(guard, signal.SIGSTOP)
+    session.kill(owner)
+    assert sweep_sessions(base) == []
+    assert len(session.living()) == 3
+    os.kill(guard, signal.SIGCONT)
+    eventually(lambda: not session.living() and not session.directory.exists(), 60)
+
+
+def test_the_next_pool_ends_the_session_of_a_killed_program(sessions):
+    session = sessions(BASE)
+    session.kill(*session.owners)
+    with quick_pool():
+        assert session.living() == []
+        assert not session.directory.exists()

@@ -22,6 +22,7 @@ from windlass.pool.engines.registry import engine_of
 from windlass.pool.options import PoolShape
 from windlass.pool.report.console import Console
 from windlass.pool.transport.data_store import DataStore
+from windlass.pool.transport.process_session import sweep_sessions
 from windlass.pool.transport.temp_dirs import own_directory
 from windlass.providers.protocol import Provider
 
@@ -84,6 +85,7 @@ class PoolHost:
         """Start everything; return before the nodes have joined."""
         if self.used:
             raise PoolError("a pool can be started only once: make a new one for the next with")
+        sweep_sessions()  # of programs that were killed
         self.directory = self._given_directory or own_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self._name}")

@@ -35,7 +35,8 @@ class TestRayEngine(EngineConformance):
         return ProcessStage(lambda: RayEngine(object_store=SMALL))
 
 
-def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
+@pytest.mark.parametrize("guard", ["lives", "is killed too"])
+def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays(guard):
     async def test():
         stage = ProcessStage(lambda: RayEngine(object_store=SMALL))
         events = RecordingListener()
@@ -46,11 +47,15 @@ def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
             call = case.hold(node)
             await case.until_began(call)
             hub = [pid for pid, command in await stage.leftovers() if "ray.driver" in command]
+            if guard == "is killed too":
+                os.kill(max(hub), signal.SIGKILL)
             os.kill(min(hub), signal.SIGKILL)  # the other one is its guard
             await case.until_left(node)
             assert [outcome.ending for outcome in events.outcomes(call)] == ["lost"]
             assert events.of("lost")[0][:2] == ("engine", "lost")
             assert (await case.outcome(case.run(node, len, "late"))).ending == "lost"
+            if guard == "is killed too":
+                await stage.engine.close()  # or else the next pool
             await eventually(stage.leftovers, lambda left: not left, within=PATIENCE)
         finally:
             await stage.engine.close()

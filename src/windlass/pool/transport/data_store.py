@@ -9,7 +9,6 @@ by the next pool or node of the same user there (`sweep`).
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
@@ -27,12 +26,10 @@ from typing import Any, Final, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
+from .owned_directory import disown, owned_directory, ownerless
+
 SHARED_MEMORY: Final = Path("/dev/shm")
 PREFIX: Final = "windlass-data-"
-OWNER: Final = "owner"
-"""A file in each directory that its owner locks while it lives. A process id would not be unique: two containers that
-share a directory may have processes with the same id.
-"""
 LARGE: Final = 128 << 10
 """Bytes from which on a value is sent through the store."""
 LINGERING: Final = 60.0
@@ -228,9 +225,9 @@ class DataStore:
         if not (base.is_dir() and os.access(base, os.W_OK)):
             base = Path(tempfile.gettempdir())
         sweep(base)
-        self._memory = owned_directory(base)
+        self._memory = owned_directory(base, PREFIX)
         if disk is None:
-            disk = owned_directory(Path(tempfile.gettempdir()))
+            disk = owned_directory(Path(tempfile.gettempdir()), PREFIX)
         disk.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._disk, self._cache = disk, cache
         # Garbage collection may release a handle, and so drop a value, anywhere: also in a thread that has the lock.
@@ -355,7 +352,7 @@ class DataStore:
             self._not_kept.clear()
         for directory in (self._memory, self._disk):
             shutil.rmtree(directory, ignore_errors=True)
-            _disown(directory)
+            disown(directory)
 
 
 def result_name(call: str, item: int, number: int, *, streamed: bool = False) -> str:
@@ -380,37 +377,13 @@ def _default_limit(base: Path) -> int:
     return 1 << 28
 
 
-_locks: dict[str, int] = {}
-"""The open files of the locks that this process holds, by directory."""
-
-
-def owned_directory(base: Path) -> Path:
-    """Make a new directory, which `sweep` removes after this process has ended."""
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-    new = directory / f"{OWNER}.new"
-    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    new.rename(directory / OWNER)
-    _locks[str(directory)] = handle
-    return directory
-
-
-def _disown(directory: Path) -> None:
-    handle = _locks.pop(str(directory), None)
-    if handle is not None:
-        os.close(handle)
-
-
 def sweep(*bases: Path) -> list[Path]:
     """Remove the directories of this user's pools and nodes whose processes have ended; return those that were removed.
     Without ``bases``: in all places where they are made.
     """
-    gone = []
-    for directory in [one for base in bases or _bases() for one in base.glob(f"{PREFIX}*")]:
-        with suppress(OSError):
-            if not directory.is_symlink() and directory.stat().st_uid == os.getuid() and _is_ownerless(directory):
-                shutil.rmtree(directory, ignore_errors=True)
-                gone.append(directory)
+    gone = [directory for base in bases or _bases() for directory in ownerless(base, PREFIX)]
+    for directory in gone:
+        shutil.rmtree(directory, ignore_errors=True)
     return gone
 
 
@@ -419,17 +392,6 @@ def sweep_after_kill() -> None:
     for _ in range(_SWEEPS):
         sweep()
         time.sleep(_SWEEP_PAUSE)
-
-
-def _is_ownerless(directory: Path) -> bool:
-    handle = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
 
 
 def _bases() -> list[Path]:

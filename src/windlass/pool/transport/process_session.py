@@ -1,7 +1,8 @@
 """ProcessSession runs a program in a new session, and ends all processes of that session.
 
 A guard process watches it: when the process that started the session has ended in any way, the guard kills the rest
-of the session. Needs Linux.
+of the session. If both were killed, the next process of the same user that starts a session or a pool does it
+(`sweep_sessions`). Needs Linux.
 """
 
 from __future__ import annotations
@@ -19,19 +20,40 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from windlass.providers.local.supervisor import HostProcess, all_pids
+
+from .owned_directory import disown, owned_directory, ownerless
+
+BASE: Final = Path("/tmp")
+"""Where directories of sessions are made: sockets are in them, and their paths must be short."""
+PREFIX: Final = "wl-"
+MARK: Final = "WINDLASS_SESSION"
+"""An environment variable of every process of a session: its directory. By it the session is found when no process that
+knows it is left.
+"""
 _PAUSE: Final = 0.02
+_SWEEPING: Final = 5.0
+"""Seconds for the end of a session that is swept. If it takes longer, the next sweep continues."""
+
+
+def session_directory(base: Path = BASE) -> str:
+    """Make the directory of a session, after ending the sessions of processes that were killed."""
+    sweep_sessions(base)
+    return str(owned_directory(base, PREFIX))
 
 
 class ProcessSession:
     """A command, and all processes that it starts."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
-        """``directory``: is removed with the session. The output of the command is written to a file there."""
+        """``directory``: made by `session_directory`; is removed with the session. The output of the command is written
+        to a file there.
+        """
         self._directory = directory
         with Path(directory, "output").open("wb") as output:
             self._process = subprocess.Popen(
                 command,
-                env=environment,
+                env={**environment, MARK: directory},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -71,6 +93,7 @@ class ProcessSession:
             os.kill(self._guard, signal.SIGKILL)
             os.waitpid(self._guard, 0)
         shutil.rmtree(self._directory, ignore_errors=True)
+        disown(Path(self._directory))
 
 
 def _guard(session: int, directory: str) -> int:
@@ -100,6 +123,40 @@ def watch_over_this(then: Callable[[], object]) -> int:
         then()
     finally:
         os._exit(0)
+
+
+def sweep_sessions(base: Path = BASE) -> list[Path]:
+    """End the sessions of this user whose starting process and guard have both ended, and remove their directories;
+    return these.
+    """
+    gone = []
+    for directory in ownerless(base, PREFIX):
+        until = time.monotonic() + _SWEEPING
+        while left := _of_directory(directory):
+            for process in left:
+                process.signal(signal.SIGKILL)
+            if time.monotonic() > until:
+                break
+            time.sleep(_PAUSE)
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+            gone.append(directory)
+    return gone
+
+
+def _of_directory(directory: Path) -> list[HostProcess]:
+    """Return the living processes of the sessions that have the mark of a directory. Some programs overwrite the
+    environment that the kernel shows, but all processes of a session come from the one that has the mark.
+    """
+    mark, processes = f"{MARK}={directory}".encode(), []
+    for pid in all_pids():
+        process = HostProcess.of(pid)  # first: it gets a signal only if it is the same process then
+        if process is not None:
+            with suppress(OSError):
+                session, environment = os.getsid(pid), Path(f"/proc/{pid}/environ").read_bytes()
+                processes.append((process, session, mark in environment.split(b"\0")))
+    sessions = {session for _, session, marked in processes if marked} - {os.getsid(0)}
+    return [process for process, session, _ in processes if session in sessions]
 
 
 def _kill_session(session: int) -> None:

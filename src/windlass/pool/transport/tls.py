@@ -16,8 +16,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from .shared_memory import memory_file
-
 _YEARS = 10
 """The longest life of a pool."""
 
@@ -64,11 +62,11 @@ def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=credentials.authority)
-    handle = memory_file(((credentials.certificate + credentials.key).encode(),))
-    try:
-        context.load_cert_chain(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
+    # The context reads a file only. This one is in memory, so that the key is never on disk.
+    with open(os.memfd_create("windlass", os.MFD_CLOEXEC), "w", encoding="ascii") as file:  # noqa: PTH123
+        file.write(credentials.certificate + credentials.key)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
     return context
 
 

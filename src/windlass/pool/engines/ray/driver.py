@@ -24,11 +24,11 @@ from ray.exceptions import RayActorError, RayError
 
 from windlass._free_port import free_port
 from windlass.pool.transport.data_store import sweep
-from windlass.pool.transport.process_session import ProcessSession, stop_event
+from windlass.pool.transport.process_session import ProcessSession, session_directory, stop_event
 from windlass.pool.transport.tls import Credentials, tls_context
 
 from .messages import HUB, frame, read_message, resource_of, watch_over
-from .node import ray_command, short_directory
+from .node import ray_command
 from .slot import CONCURRENCY, RaySlot
 
 _LEAVING: Final = 10.0
@@ -289,7 +289,7 @@ async def serve(parameters: dict[str, Any]) -> None:
     over = stop_event(parameters["pool"])
     if over.is_set():
         return
-    directory, port = short_directory(), free_port(parameters["host"])
+    directory, port = session_directory(), free_port(parameters["host"])
     store = [] if parameters["object_store"] is None else [f"--object-store-memory={parameters['object_store']}"]
     session = ProcessSession(
         ray_command(

@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.data_transfer import DataServer
-from windlass.pool.transport.process_session import program
+from windlass.pool.transport.process_session import program, sweep_sessions
 from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.pool.transport.working_directory import working_directory
 from windlass.workloads.protocol import Join
@@ -132,6 +132,7 @@ class RayEngine:
                 await self._process.wait()
         if self._reader_task is not None:
             await self._reader_task
+        await asyncio.to_thread(sweep_sessions)  # if the driver was killed together with its guard
         if self._writer is not None:
             self._writer.close()
         if self._data is not None:

@@ -19,14 +19,13 @@ import signal
 import socket
 import ssl
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from windlass.pool.transport.data_store import DataStore, sweep_after_kill
 from windlass.pool.transport.node_data import DataAccess
-from windlass.pool.transport.process_session import ProcessSession, program, watch_over_this
+from windlass.pool.transport.process_session import ProcessSession, program, session_directory, watch_over_this
 from windlass.pool.transport.tls import tls_context
 from windlass.providers.remote.tunnels import is_remote
 
@@ -43,11 +42,6 @@ def ray_command(host: str, *arguments: str) -> list[str]:
     if is_loopback(host):
         return [*program(sys.executable, "windlass.pool.engines.ray.loopback"), *arguments]
     return [sys.executable, "-m", "ray.scripts.scripts", *arguments]
-
-
-def short_directory() -> str:
-    """Return the directory of Ray's sockets, whose paths must be short."""
-    return tempfile.mkdtemp(prefix="wl-", dir="/tmp")
 
 
 def stay(order: RayNodeOrder, line: ssl.SSLSocket, session: ProcessSession) -> None:
@@ -74,7 +68,7 @@ def main() -> int:
     order = RayNodeOrder.of(text)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    directory = short_directory()
+    directory = session_directory()
     if is_remote():
         watch_over_this(sweep_after_kill)  # before there is a store: it must not inherit the store's lock
     access = Path(directory, "data.json")
