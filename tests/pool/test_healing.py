@@ -13,7 +13,7 @@ import windlass as wl
 from windlass.journal import JournalError
 from windlass.pool.client.here import Here
 from windlass.pool.errors import BadPool, EngineLost, PoolError, TaskCrashed
-from windlass.pool.report.status import status_of
+from windlass.pool.report.status import status_of, why
 from windlass.providers.protocol import AuthFailed, InsufficientCapacity, ProviderError, QuotaExceeded
 
 from .quick import quick_pool
@@ -240,6 +240,29 @@ def test_closing_ends_every_node_although_the_journal_is_broken():
         assert world.machines.instances == {}
 
     pool(2, journey)
+
+
+def test_status_and_why_name_a_journal_that_cannot_be_written_until_it_can():
+    async def journey(world: World) -> None:
+        await world.until(lambda: len(world.nodes) == 1)
+        append, reason = world.hub.journal.append, "the journal cannot be written: the disk is full"
+
+        def full(*_: object, **__: object) -> None:
+            raise JournalError("the disk is full")
+
+        world.hub.journal.append = full  # type: ignore[method-assign, assignment]
+        world.seconds = 5.0
+        futures = world.burst(8)
+        await asyncio.sleep(1)
+        assert any(reason in problem for problem in status_of(world.hub).troubles)
+        assert reason in why(world.hub)
+        world.hub.journal.append = append  # type: ignore[method-assign]
+        await world.over(*futures)
+        assert len(world.machines.bought) > 1
+        assert not any("journal" in problem for problem in status_of(world.hub).troubles)
+        assert "journal" not in why(world.hub)
+
+    pool((1, 4), journey, reconcile_tick_interval=1.0)
 
 
 def test_an_exception_of_the_program_is_never_hidden_by_the_end_of_the_pool():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -582,6 +583,52 @@ def test_the_id_of_a_slice_that_ended_with_its_owner_is_kept_too(directory):
 
     run(test())
     assert marked(directory) == []
+
+
+def fill_disk(monkeypatch) -> None:
+    """Refuse every new file and directory of this process, as a full disk does. Files can be changed in place."""
+    opened, touched, made = Path.open, Path.touch, Path.mkdir
+
+    def refuse(path: Path) -> None:
+        if not path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def open_(path, mode="r", *arguments, **options):
+        if mode[0] in "wax":
+            refuse(path)
+        return opened(path, mode, *arguments, **options)
+
+    def touch(path, *arguments, **options):
+        refuse(path)
+        touched(path, *arguments, **options)
+
+    def mkdir(path, *arguments, **options):
+        refuse(path)
+        made(path, *arguments, **options)
+
+    for name, fault in (("open", open_), ("touch", touch), ("mkdir", mkdir)):
+        monkeypatch.setattr(Path, name, fault)
+
+
+def test_on_a_full_disk_a_slice_is_ended_and_its_id_is_kept(directory, monkeypatch):
+    async def test():
+        provider = LocalProvider(directory)
+        await provider.launch(order("s-1", "exec sleep 3600"), 1)
+        await running(provider)
+        with monkeypatch.context() as full:
+            fill_disk(full)
+            await provider.terminate("s-1", 1)
+            assert await provider.list() == []
+            assert marked(directory) == []
+            await provider.launch(order("s-1", "exec sleep 3600"), 1)
+            assert await provider.list() == []
+        assert await provider.list() == []
+        assert list(await provider.confirm_ended(["s-1"])) == ["s-1"]
+        await provider.launch(order("s-1", "exec sleep 3600"), 1)
+        assert await provider.list() == [], "an id launches once"
+        assert not (directory / "s-1").exists()
+
+    run(test())
 
 
 def test_an_order_that_this_machine_could_not_start_may_be_repeated(directory, monkeypatch):

@@ -90,6 +90,11 @@ class Service:
         self._compacting: asyncio.Task[None] | None = None
         self.leading = False
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is done at the moment; empty otherwise."""
+        return self._reported
+
     def stop(self) -> None:
         """Stop the service; slices keep running."""
         self._stop.set()

@@ -22,7 +22,7 @@ from windlass.control.settings import Leadership
 from windlass.control.state.fleet import Moved, ProviderHealth
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.reasons import Code, plural
-from windlass.journal import Journal
+from windlass.journal import Journal, JournalError
 from windlass.pool.client.submission import Piece, Prepared
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.options import PROVIDER, PoolShape
@@ -74,6 +74,8 @@ async def _logging_errors(step: Awaitable[object]) -> None:
     """
     try:
         await step
+    except JournalError as error:
+        log.warning("the pool was closed, and its journal does not record the end of all nodes: %s", error)
     except Exception as error:  # noqa: BLE001
         log.warning("while the pool was closed: %s: %s", type(error).__name__, error)
 

@@ -143,6 +143,7 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
             [f"{name}: {text}" for name, text in sorted(controller_state.observed.problems.items())]
             + list(runtime.task_book.refused.values())
             + ([f"engine: {runtime.task_book.engine_problem}"] if runtime.task_book.engine_problem else [])
+            + ([runtime.service.problem] if runtime.service.problem else [])
             + list(_next_tries(runtime))
         ),
     )
@@ -207,6 +208,8 @@ def _why_pool(runtime: PoolRuntime, only: str | None = None) -> Iterator[str]:
             limits = runtime.shape.limits[name]
             yield f"{name}: {decision.action}, {plural(decision.nodes, 'node')} wanted: {decision.reason}"
             yield f"  min {limits.min}, max {limits.max}"
+    if runtime.service.problem:
+        yield runtime.service.problem
     if runtime.last_change:
         yield f"last change: {runtime.last_change}"
 

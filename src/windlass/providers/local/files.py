@@ -21,7 +21,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,6 +105,15 @@ class LocalRecord:
 
     def write(self, directory: Path) -> None:
         write_json(directory / RECORD, asdict(self))
+
+    def mark_ending(self, directory: Path) -> None:
+        """Record that the slice ends. On a full disk the file is changed in place: that needs no space."""
+        try:
+            replace(self, ending=True).write(directory)
+        except OSError:
+            with (directory / RECORD).open("r+b") as file:
+                file.seek(file.read().index(b'"ending": false'))
+                file.write(b'"ending": true ')
 
 
 def _text(value: object) -> str:

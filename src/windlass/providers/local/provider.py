@@ -269,7 +269,7 @@ class LocalProvider:
             try:
                 record = LocalRecord.read(home)
                 if not record.ending:
-                    replace(record, ending=True).write(home)
+                    record.mark_ending(home)
             except (FileNotFoundError, CorruptRecord):
                 pass  # no record to mark; processes are found by their environment variable
             finally:  # also if the mark cannot be written because the disk is full
@@ -297,7 +297,12 @@ class LocalProvider:
             if _kill_marked(home):
                 return False
             if spent:
-                self._files.remember(home.name, self._end_of(home))
+                try:
+                    self._files.remember(home.name, self._end_of(home))
+                except OSError as error:
+                    # The disk is full. Its directory keeps the id until a later list finds space.
+                    log.info("%s has ended, and its directory stays for now: %s", home.name, error)
+                    return True
             self._files.remove(home)
         return True
 

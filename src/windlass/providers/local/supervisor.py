@@ -125,11 +125,15 @@ def all_pids() -> list[int]:
 def write_json(path: Path, value: object) -> None:
     """Write a file atomically."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    with beside.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:  # on a full disk it is retried, and must not leave a file each time
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def day_of(at: float) -> str:
