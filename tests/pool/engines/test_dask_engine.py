@@ -226,6 +226,48 @@ def test_what_ends_while_there_is_no_scheduler_is_reported_once_when_there_is_on
     run(test())
 
 
+def test_a_scheduler_that_hangs_is_restarted_and_no_node_is_lost(tmp_path):
+    go = tmp_path / "go"
+
+    def until_go(value):
+        while not go.exists():
+            time.sleep(0.01)
+        return value
+
+    async def test():
+        async with pool(unhealthy_timeout=1.0) as one:
+            await one.node("n")
+            call = one.run("n", until_go, "done")
+            await one.began(call)
+            os.kill(await scheduler_of(one), signal.SIGSTOP)
+            await one.events.until(lambda: ("engine", "up") in one.events.all, PATIENCE)
+            whys = [event[2] for event in one.events.of("down")]
+            assert "did not answer" in whys[-1], whys
+            go.touch()
+            assert (await one.ended(call)).ending == "done"
+            assert await one.value("n", lambda: 1) == 1
+            assert [event[0] for event in one.events.of("n")] == ["joined"]
+
+    run(test())
+
+
+def test_a_scheduler_that_is_slow_to_answer_is_not_restarted():
+    async def test():
+        async with pool(unhealthy_timeout=3600.0) as one:
+            await one.node("n")
+            scheduler = await scheduler_of(one)
+            os.kill(scheduler, signal.SIGSTOP)
+            await one.events.until(lambda: one.events.of("down"), PATIENCE)
+            assert "has not answered for" in one.events.of("down")[0][2]
+            os.kill(scheduler, signal.SIGCONT)
+            await one.events.until(lambda: ("engine", "up") in one.events.all, PATIENCE)
+            assert await one.value("n", lambda: 1) == 1
+            assert await scheduler_of(one) == scheduler
+            assert [event[0] for event in one.events.of("n")] == ["joined"]
+
+    run(test())
+
+
 def test_a_scheduler_that_cannot_be_started_again_loses_the_engine(monkeypatch):
     async def test():
         async with pool() as one:

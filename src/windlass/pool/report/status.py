@@ -106,7 +106,9 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
         code, why = planned.stay(record)
         tasks = sum(node.tasks() for node in mine)
         silent = [node.silent_since for node in mine if node.silent_since is not None]
-        if record.state == State.READY and not mine:
+        if record.state == State.READY and not mine and runtime.task_book.engine_problem:
+            why = "the engine does not reach it"
+        elif record.state == State.READY and not mine:
             why = "it does not answer; its tasks run on other nodes, and it is being replaced"
         elif silent:
             limit = seconds(runtime.shape.settings.policy.unhealthy_timeout)

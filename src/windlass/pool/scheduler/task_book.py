@@ -305,7 +305,7 @@ class TaskBook:
         return self._store
 
     def on_engine_down(self, why: str) -> None:
-        self.engine_problem = f"{why}; it is being started again"
+        self.engine_problem = why
         self._on_change()
 
     def on_engine_up(self) -> None:

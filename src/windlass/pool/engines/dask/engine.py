@@ -8,7 +8,7 @@ diagram of the processes. What can fail, and what happens then:
 - A node: its connection breaks, its calls are lost.
 - A node that hangs: its heartbeats stop, and the listener learns of the silence; it decides when to abandon the node.
 - The scheduler: it is started again at the same address, nodes connect again, and calls go on. If that does not succeed
-  the engine is lost.
+  the engine is lost. A scheduler that hangs sends no heartbeats, and is ended first.
 
 All connections are encrypted, and both sides present a certificate that was created for this pool.
 """
@@ -89,6 +89,11 @@ class DaskEngine:
         self._encrypted, self._unhealthy_timeout = encrypted, unhealthy_timeout
         self._directory = working_directory()
         self._silent_after = max(2 * BEAT, min(_SILENT, unhealthy_timeout))
+        self._hung_after = max(_SILENT, unhealthy_timeout)
+        self._silence = 0.0
+        """Seconds since the last message of the scheduler."""
+        self._silent = False
+        """Whether the listener was told of its silence."""
         self._credentials: Credentials | None = None
         self._node_credentials: Credentials | None = None
         self._listener: Listener | None = None
@@ -120,12 +125,13 @@ class DaskEngine:
         except BaseException:
             await self.close()
             raise
-        self._do(self._watch_nodes())
+        self._do(self._watch_heartbeats())
 
     async def _launch(self) -> None:
         """Start a scheduler and connect to it."""
         scheduler = self._running_scheduler
         messages = await scheduler.start()
+        self._silence, self._silent = 0.0, False
         process, comm = scheduler.process, scheduler.comm
         assert process is not None
         assert comm is not None
@@ -138,6 +144,8 @@ class DaskEngine:
         if self._closing:
             return
         why = f"the Dask scheduler's process ended with code {code}"
+        if self._silence >= self._hung_after:
+            why = f"the Dask scheduler did not answer for {self._silence:.0f} s and was ended"
         words = self._running_scheduler.last_output()
         log.warning("%s and is started again%s", why, f". Its last output: {words}" if words else "")
         if self._writer is not None:
@@ -145,15 +153,16 @@ class DaskEngine:
         self._writer = None
         for node in self._nodes.values():
             node.connected = False
-        self._events.on_engine_down(why)
+        self._events.on_engine_down(f"{why}; it is being started again")
         while True:
             now = time.monotonic()
             self._deaths.append(now)
             while now - self._deaths[0] > _RESTART_WINDOW:
                 self._deaths.popleft()
             if len(self._deaths) > _RESTARTS:
-                message = self._running_scheduler.last_output()
-                self._lose_engine(f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s. {message}")
+                words = self._running_scheduler.last_output()
+                often = f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s"
+                self._lose_engine(f"{often}. Its last output: {words}" if words else often)
                 return
             try:
                 await self._launch()
@@ -178,7 +187,8 @@ class DaskEngine:
 
     async def close(self) -> None:
         self._closing = True
-        if self._writer is not None and self._scheduler is not None and self._scheduler.running is not None:
+        reachable = self._scheduler is not None and self._scheduler.running is not None and not self._silent
+        if self._writer is not None and reachable:
             for node in self._nodes:
                 self._order(node, {"leave": True})
             with suppress(TimeoutError):
@@ -294,20 +304,37 @@ class DaskEngine:
     def _soon(self, call: str, outcome: CallOutcome) -> None:
         asyncio.get_running_loop().call_soon(self._events.on_call_ended, call, outcome)
 
-    async def _watch_nodes(self) -> None:
-        """Count the seconds without a heartbeat. A pause of this program itself counts for little."""
+    async def _watch_heartbeats(self) -> None:
+        """Count the seconds without a heartbeat. A pause of this program itself counts for little. While the scheduler
+        is silent its nodes cannot be heard.
+        """
         before = time.monotonic()
         while True:
             await asyncio.sleep(BEAT)
             passed, before = min(time.monotonic() - before, 2 * BEAT), time.monotonic()
+            if self._writer is None:
+                continue
+            heard, self._silence = not self._silence, self._silence + passed
+            if not heard:
+                self._check_scheduler()
+                continue
             for name, node in list(self._nodes.items()):
-                if self._writer is None or not node.connected:
+                if not node.connected:
                     continue
                 node.silence += passed
                 if node.silence >= self._silent_after and not node.silent:
                     node.silent = True
                     self._events.on_node_silent(name, node.silence)
                 self._acknowledge(name, node)
+
+    def _check_scheduler(self) -> None:
+        process = self._running_scheduler.running
+        if self._silence >= self._hung_after and process is not None:
+            process.kill()  # it is restarted as after any other end
+        elif self._silence >= _SILENT and not self._silent:
+            self._silent = True
+            why = f"the Dask scheduler has not answered for {self._silence:.0f} s"
+            self._events.on_engine_down(f"{why}; it is ended and started again after {self._hung_after:g} s")
 
     def _acknowledge(self, name: str, node: EngineNode) -> None:
         if node.event > node.acknowledged:
@@ -325,6 +352,10 @@ class DaskEngine:
                     except Exception:  # a listener that fails must not stop all others
                         log.exception("a message of the Dask engine was not understood")
                 messages = await comm.read()
+                self._silence = 0.0
+                if self._silent:
+                    self._silent = False
+                    self._events.on_engine_up()
 
     def _handle(self, kind: str, *message: Any) -> None:
         match kind:

@@ -30,6 +30,8 @@ from windlass.providers.remote.tunnels import is_remote, tunnels
 
 BEAT: Final = 1.0
 """Seconds between two heartbeats of a node."""
+SCHEDULER_BEAT: Final = 0.5
+"""Seconds between two heartbeats of the scheduler. More often than the pool looks: it looks once in ``BEAT``."""
 NODE: Final = "WINDLASS_DASK_NODE"
 """Environment variable of a node: its name and how it reaches the scheduler, as JSON."""
 SCHEDULER: Final = "WINDLASS_DASK_SCHEDULER"

@@ -24,7 +24,7 @@ from windlass.pool.transport.process_session import stop_event
 from windlass.pool.transport.tls import Credentials
 
 from . import messages as dask_messages
-from .messages import SCHEDULER, OrderedWriter
+from .messages import SCHEDULER, SCHEDULER_BEAT, OrderedWriter
 
 _PARTING: Final = 0.5
 """Seconds for the last orders to the nodes."""
@@ -79,6 +79,13 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
         else:
             self._pool.send(message)
 
+    async def beat(self) -> None:
+        """Send heartbeats to the pool."""
+        while True:
+            if self._pool is not None:
+                self._pool.send(("beat",))
+            await asyncio.sleep(SCHEDULER_BEAT)
+
     async def part(self) -> None:
         """Order all nodes to leave."""
         with suppress(TimeoutError):
@@ -106,7 +113,9 @@ async def serve(parameters: dict[str, Any]) -> None:
     )
     sys.stdout.write(f"{server.address}\n")
     sys.stdout.flush()
+    beating = asyncio.ensure_future(server.beat())
     await ended.wait()
+    beating.cancel()
     await server.part()
     sweep()  # large values of a program that was killed
     if os.getppid() != parameters["pool"]:
