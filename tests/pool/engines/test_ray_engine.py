@@ -18,6 +18,7 @@ pytest.importorskip(
     reason="Ray is not installed; these tests run where it is: pip install '.[pool-ray]'",
 )
 
+from windlass.pool.engines.ray import engine as ray_engine
 from windlass.pool.engines.ray.engine import RayEngine
 
 pytestmark = pytest.mark.slow
@@ -56,6 +57,37 @@ def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays(guard):
             assert (await case.outcome(case.run(node, len, "late"))).ending == "lost"
             if guard == "is killed too":
                 await stage.engine.close()  # or else the next pool
+            await eventually(stage.leftovers, lambda left: not left, within=PATIENCE)
+        finally:
+            await stage.engine.close()
+            await stage.break_off()
+
+    run(test())
+
+
+@pytest.mark.parametrize("what", ["the driver is stopped", "Ray's head is killed"])
+def test_an_engine_whose_driver_hangs_or_whose_head_is_gone_is_lost(what, monkeypatch):
+    monkeypatch.setattr(ray_engine, "_HUNG", 6.0)
+
+    async def test():
+        stage = ProcessStage(lambda: RayEngine(object_store=SMALL, unhealthy_timeout=2.0))
+        events = RecordingListener()
+        case = CaseRun(stage, events, PATIENCE)
+        try:
+            await stage.engine.start(events)
+            node = await case.node()
+            call = case.hold(node)
+            await case.until_began(call)
+            processes = await stage.leftovers()
+            if what == "the driver is stopped":
+                os.kill(min(pid for pid, command in processes if "ray.driver" in command), signal.SIGSTOP)
+            else:
+                os.kill(next(pid for pid, command in processes if "--head" in command), signal.SIGKILL)
+            await case.until_left(node)
+            assert [outcome.ending for outcome in events.outcomes(call)] == ["lost"]
+            ((_, _, why),) = events.of("lost")
+            assert ("did not answer for" if "driver" in what else "Ray's head has ended") in why
+            assert not [event for event in events.all if event[0] == "silent"], "its nodes were not judged"
             await eventually(stage.leftovers, lambda left: not left, within=PATIENCE)
         finally:
             await stage.engine.close()

@@ -31,9 +31,13 @@ from .messages import HUB, frame, read_message, resource_of, watch_over
 from .node import ray_command
 from .slot import CONCURRENCY, RaySlot
 
+_WORDS: Final = 500
+"""Characters of the head's last output that are reported."""
 _LEAVING: Final = 10.0
 """Seconds for nodes to leave."""
 _PATIENCE: Final = 180.0
+_BEAT: Final = 0.5
+"""Seconds between two heartbeats to the pool, and between two checks whether the head still runs."""
 
 
 @dataclass(slots=True)
@@ -146,6 +150,14 @@ class RayDriver:
     def _leave(self, node: str) -> None:
         if node in self._nodes:
             self._nodes[node].line.write(b"leave\n")
+
+    async def beat_while(self, session: ProcessSession) -> None:
+        """Send heartbeats to the pool until Ray's head has ended; then report why."""
+        while not session.ended:
+            self._send("alive")
+            await asyncio.sleep(_BEAT)
+        self._send("dying", f"Ray's head has ended: {session.last_output()[-_WORDS:]}")
+        await self._pool.drain()
 
     async def close(self) -> None:
         """Order all nodes to leave."""
@@ -317,9 +329,9 @@ async def serve(parameters: dict[str, Any]) -> None:
         security = tls_context(Credentials(**parameters["credentials"]), server=True)
         server = await asyncio.start_server(hub.hold_line, parameters["host"], 0, ssl=security)
         writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
-        waits = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(hub.handle_commands(reader))]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not over.is_set():
+        waits = [over.wait(), hub.handle_commands(reader), hub.beat_while(session)]
+        await asyncio.wait(map(asyncio.ensure_future, waits), return_when=asyncio.FIRST_COMPLETED)
+        if not over.is_set() and not session.ended:
             await hub.close()
     finally:
         session.end()

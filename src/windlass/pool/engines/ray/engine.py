@@ -40,6 +40,12 @@ _SILENT: Final = 5.0
 """
 
 
+_HUNG: Final = 30.0
+"""Seconds without a message of the driver after which it is ended; more if ``unhealthy_timeout`` is longer. No call
+survives its end.
+"""
+
+
 class RayEngine:
     """Carries calls by Ray."""
 
@@ -58,6 +64,12 @@ class RayEngine:
         self._host, self._python, self._object_store = host, python, object_store
         self._unhealthy_timeout = unhealthy_timeout
         self._silent_after = max(2.0, min(_SILENT, unhealthy_timeout))
+        self._hung_after = max(_HUNG, unhealthy_timeout)
+        self._silence = 0.0
+        """Seconds since the last message of the driver."""
+        self._silent = False
+        """Whether the listener was told of its silence."""
+        self._why_lost = "the process that drives Ray has ended"
         self._listener: Listener | None = None
         self._node_credentials: Credentials | None = None
         self._head = ""
@@ -115,7 +127,7 @@ class RayEngine:
             await self.close()
             raise EngineError(f"Ray did not start: {message}") from error
         self._reader_task = asyncio.ensure_future(self._read_messages(reader))
-        self._watching = asyncio.ensure_future(self._watch_nodes())
+        self._watching = asyncio.ensure_future(self._watch_heartbeats())
 
     async def close(self) -> None:
         self._closing = True
@@ -204,11 +216,15 @@ class RayEngine:
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 message = await read_message(reader)
+                self._silence = 0.0
                 try:
+                    if self._silent:
+                        self._silent = False
+                        self._events.on_engine_up()
                     self._handle(*message)
                 except Exception:  # a failing listener must not stop the reader
                     log.exception("a message of the Ray engine could not be handled")
-        why = "the process that drives Ray has ended"
+        why = self._why_lost
         if not self._closing:
             self._events.on_engine_lost(why)
         for call in list(self._calls):
@@ -219,6 +235,8 @@ class RayEngine:
 
     def _handle(self, kind: str, *message: Any) -> None:
         match kind:
+            case "dying":
+                (self._why_lost,) = message
             case "joined":
                 self._nodes[message[0]] = 0.0
                 self._events.on_node_joined(NodeFacts(*message))
@@ -242,16 +260,32 @@ class RayEngine:
             if silence >= self._silent_after:
                 self._events.on_node_heard(node)
 
-    async def _watch_nodes(self) -> None:
-        """Count the seconds without a heartbeat. A pause of this program itself counts for little."""
+    async def _watch_heartbeats(self) -> None:
+        """Count the seconds without a heartbeat. A pause of this program itself counts for little. While the driver is
+        silent its nodes cannot be heard.
+        """
         before = time.monotonic()
         while True:
             await asyncio.sleep(1.0)
             passed, before = min(time.monotonic() - before, 2.0), time.monotonic()
+            heard, self._silence = not self._silence, self._silence + passed
+            if not heard:
+                self._check_driver()
+                continue
             for node, silence in list(self._nodes.items()):
                 self._nodes[node] = silence + passed
                 if silence < self._silent_after <= silence + passed:
                     self._events.on_node_silent(node, silence + passed)
+
+    def _check_driver(self) -> None:
+        process = self._process
+        if self._silence >= self._hung_after and process is not None and process.returncode is None:
+            self._why_lost = f"the process that drives Ray did not answer for {self._silence:.0f} s and was ended"
+            process.kill()  # its guard ends the other processes
+        elif self._silence >= _SILENT and not self._silent:
+            self._silent = True
+            why = f"the process that drives Ray has not answered for {self._silence:.0f} s"
+            self._events.on_engine_down(f"{why}; it is ended after {self._hung_after:g} s, and all tasks fail")
 
     def _handle_call(self, call: str, what: str, *message: Any) -> None:
         if call not in self._calls:
