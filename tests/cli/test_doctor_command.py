@@ -13,6 +13,7 @@ from windlass.cli import windlass
 from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import AuthFailed, Host, Instance, Offering
 from windlass.sim.cloud.provider import SimulatedProvider
+from windlass.workloads.queue.store import Queue
 
 LOCAL = """
 groups: {small: {resources: {cpu: 2}, max: 2, min: 1, price: 0.5}}
@@ -219,6 +220,18 @@ def test_a_job_that_can_never_run_is_a_problem(tmp_path):
     done = cluster.run("doctor")
     assert done.exit_code == 1
     assert "huge (1 task) can never run" in " ".join(done.stdout.split())
+
+
+def test_a_host_with_a_problem_is_named_with_the_cause(tmp_path):
+    cluster = Cluster(tmp_path, LOCAL)
+    queue = Queue(tmp_path / ".windlass" / "queue")
+    place = queue.join("small-1/0", "small-1", {"cpu": 2000}, {})
+    queue.set_problem(place, "this host cannot start tasks: [Errno 24] Too many open files")
+    queue.close()
+    done = cluster.run("doctor")
+    assert done.exit_code == 1
+    assert "host small-1/0: this host cannot start tasks: [Errno 24] Too many" in " ".join(done.stdout.split())
+    assert "windlass drain small-1" in " ".join(done.stdout.split())
 
 
 def test_a_group_that_never_shrinks_is_a_note(tmp_path):

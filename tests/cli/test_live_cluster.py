@@ -69,17 +69,17 @@ def cluster(tmp_path: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def leading(directory: Path, config: str) -> Iterator[Running]:
+def leading(directory: Path, config: str, log_file: str = "run.log") -> Iterator[Running]:
     """A controller that leads; nothing of it is left afterwards."""
     (directory / "windlass.yaml").write_text(config, encoding="utf-8")
     found = Running(directory)
-    with (directory / "run.log").open("wb") as log:
+    with (directory / log_file).open("wb") as log:
         controller = subprocess.Popen([*WINDLASS, "run"], cwd=directory, stderr=log)
         try:
             eventually(
                 (directory / ".windlass" / "journal.db").exists, lambda there: there or controller.poll() is not None
             )
-            assert controller.poll() is None, (directory / "run.log").read_text(encoding="utf-8")
+            assert controller.poll() is None, f"it ended; see {log_file}"
             eventually(lambda: found.run("status", "--json"), lambda done: '"alive": true' in done.stdout)
             found.controller = controller
             yield found
@@ -193,3 +193,43 @@ def test_what_cannot_be_asked_for_is_a_usage_error(tmp_path: Path) -> None:
     done = Running(tmp_path).run("events", "--since", "some day")
     assert (done.returncode, done.stdout) == (64, "")
     assert "'some day' is not a time" in done.stderr
+
+
+def test_a_controller_whose_log_is_on_a_full_disk_goes_on(tmp_path: Path) -> None:
+    with leading(tmp_path, CONFIG, "/dev/full") as cluster:
+        cluster.output("submit", "--wait", "--", "true")
+        cluster.until(lambda seen: not seen["slices"])
+        assert cluster.controller.poll() is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_queue_that_was_moved_away_is_a_problem_and_no_program_makes_another(tmp_path: Path, restarted: bool) -> None:
+    with leading(tmp_path, CONFIG) as cluster:
+        gate, queue = tmp_path / "gate", tmp_path / ".windlass" / "queue"
+        os.mkfifo(gate)
+        cluster.output("submit", "--name", "job", "--", "sh", "-c", "echo started; cat gate")
+        eventually(lambda: cluster.output("logs", "job"), lambda log: "started" in log)
+        [slice_id] = [one["id"] for one in cluster.until(lambda seen: seen["slices"][0]["tasks"] == 1)["slices"]]
+        queue.rename(tmp_path / "away")
+        if restarted:
+            cluster.controller.terminate()
+            assert cluster.controller.wait(20) == 0
+            with (tmp_path / "run.log").open("ab") as log:
+                cluster.controller = subprocess.Popen([*WINDLASS, "run"], cwd=tmp_path, stderr=log)
+        try:
+            cluster.until(lambda seen: "workload" in seen["troubles"])
+            ill = cluster.run("doctor")
+            assert (ill.returncode, "queue" in ill.stdout) == (1, True)
+            refused = cluster.run("submit", "--", "true")
+            assert (refused.returncode, "put it back" in refused.stderr) == (1, True)
+            assert not queue.exists()
+            (tmp_path / "away").rename(queue)
+            cluster.until(lambda seen: "workload" not in seen["troubles"])
+            assert [one["id"] for one in cluster.data("status")["slices"]] == [slice_id]
+            with gate.open("w", encoding="utf-8"):
+                pass
+            eventually(lambda: cluster.data("jobs"), lambda seen: seen["jobs"][0]["done"] == 1)
+        finally:
+            if restarted:
+                cluster.controller.terminate()
+                cluster.controller.wait(20)

@@ -6,9 +6,10 @@ import asyncio
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ from windlass.core.model.snapshot import amounts
 from windlass.providers.local.provider import LocalProvider
 from windlass.providers.local.supervisor import HostProcess
 from windlass.providers.protocol import HostOrder, LaunchOrder
-from windlass.testing.eventually import eventually, run
-from windlass.workloads.protocol import Acknowledgement
+from windlass.testing.eventually import eventually, refusal_of, run
+from windlass.workloads.protocol import Acknowledgement, WorkloadError
 from windlass.workloads.queue.agent import Guard
 from windlass.workloads.queue.job_queries import JobQueries
-from windlass.workloads.queue.store import QueueJob
+from windlass.workloads.queue.store import Queue, QueueJob
 
 IGNORES_SIGTERM = "trap '' TERM; "
 
@@ -347,6 +348,89 @@ def test_an_end_that_could_not_be_reported_is_reported_when_the_queue_is_back(tm
         (tmp_path / "go").touch()
         await gone(pid)
         (tmp_path / "away").rename(tmp_path / "queue")
+        assert (await world.ended("a")).done == 1
+
+    on(tmp_path / "queue", test)
+
+
+MOVES_THE_QUEUE_AWAY = """
+import sys
+from pathlib import Path
+from windlass.workloads.queue import agent
+
+class Moving(agent.Queue):
+    def claim(self, place):
+        claims = super().claim(place)
+        if claims and not Path(sys.argv[2]).with_name("moved").exists():
+            Path(sys.argv[2]).with_name("moved").touch()
+            self.directory.rename(sys.argv[2])
+        return claims
+
+agent.Queue = Moving
+sys.exit(agent.main(sys.argv[1]))
+"""
+"""An agent whose queue is moved away right after its first claim, before the task has started."""
+
+
+def test_a_task_that_was_claimed_when_the_directory_went_away_is_started_when_it_is_back(tmp_path):
+    async def test(world: World):
+        world.submit_shell("a", "echo ran")
+        join = world.workload.join("s-1", "g", 0)
+        world.logs["s-1"] = tmp_path / "agent.log"
+        with world.logs["s-1"].open("ab") as log:
+            world.agents["s-1"] = subprocess.Popen(
+                [sys.executable, "-c", MOVES_THE_QUEUE_AWAY, tmp_path / "queue", tmp_path / "away"],
+                env={**os.environ, **join.environment},
+                start_new_session=True,
+                stderr=log,
+            )
+        await world.reports("s-1", "was moved, deleted")
+        assert not (tmp_path / "queue").exists(), "a new directory would be in the way of the old one"
+        (tmp_path / "away").rename(tmp_path / "queue")
+        assert (await world.ended("a")).done == 1
+        assert world.log("a") == "ran\n"
+
+    on(tmp_path / "queue", test)
+
+
+def test_running_tasks_outlive_another_queue_in_the_place_of_theirs(tmp_path):
+    async def test(world: World):
+        world.submit_blocked("a")
+        await world.join_slice("s-1")
+        pid = await world.pid("a")
+        assert [node.id for node in (await world.workload.observe()).nodes] == ["s-1/0"]
+        (tmp_path / "queue").rename(tmp_path / "away")
+        other = Queue(tmp_path / "queue")  # such as by a command that finds no queue
+        other.submit("b", ["true"], CPU)
+        await world.reports("s-1", "replaced by another one")
+        for _ in range(3):
+            assert "replaced" in str(await refusal_of(world.workload.observe(), WorkloadError))
+        assert HostProcess.of(pid) is not None
+        assert other.observe().nodes == []
+        other.close()
+        (tmp_path / "queue").rename(tmp_path / "other")
+        (tmp_path / "away").rename(tmp_path / "queue")
+        await world.tell("a")
+        assert (await world.ended("a")).done == 1
+        assert [node.id for node in (await world.workload.observe()).nodes] == ["s-1/0"]
+
+    on(tmp_path / "queue", test)
+
+
+def test_an_agent_goes_on_with_a_copy_of_its_queue(tmp_path):
+    async def test(world: World):
+        world.submit_shell("a", f"echo $$; while ! test -e {tmp_path}/go; do sleep 0.05; done")
+        await world.join_slice("s-1")
+        await world.pid("a")
+        (tmp_path / "queue").rename(tmp_path / "away")
+        (tmp_path / "queue").mkdir()
+        with (
+            closing(sqlite3.connect(tmp_path / "away" / "queue.db")) as old,
+            closing(sqlite3.connect(tmp_path / "queue" / "queue.db")) as copy,
+        ):
+            old.backup(copy)
+        world.queue = Queue(tmp_path / "queue")
+        (tmp_path / "go").touch()
         assert (await world.ended("a")).done == 1
 
     on(tmp_path / "queue", test)

@@ -41,6 +41,7 @@ from windlass.workloads.protocol import (
     DecisionReport,
     FinalFenceWorkload,
     PacedWorkload,
+    StoredWorkload,
     Workload,
 )
 
@@ -149,6 +150,7 @@ class Controller:
             self.leading.release()  # for one that can read it
             raise
         self._observer.known(self.controller_state.observed)
+        self._expect_state()
         # Entries of earlier leaders count too, so that a series of short-lived leaders still writes checkpoints.
         self._entries_since_saved = state.seq - checkpoint
         self._observed_at = (self.controller_state.at, began)
@@ -211,6 +213,11 @@ class Controller:
         self.actuator.cluster = self.cluster
         self._observer = self._new_observer()
         self._observer.known(self.controller_state.observed)
+        self._expect_state()
+
+    def _expect_state(self) -> None:
+        if isinstance(self.workload, StoredWorkload) and self.controller_state.fleet.has_joined:
+            self.workload.expect_state()
 
     def _new_observer(self) -> Observer:
         return Observer(

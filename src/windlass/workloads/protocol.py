@@ -232,6 +232,17 @@ class GroupAwareWorkload(Protocol):
 
 
 @runtime_checkable
+class StoredWorkload(Protocol):
+    """An optional part of the contract, for a workload that creates the storage of its own state."""
+
+    def expect_state(self) -> None:
+        """Called when the journal knows machines that have joined: from now on missing storage is an error, and no new
+        storage is created in its place. An empty one would confirm that nothing runs on these machines.
+        """
+        ...
+
+
+@runtime_checkable
 class ProviderNamingWorkload(Protocol):
     """An optional part of the contract, for a workload whose own objects refer to providers by name."""
 

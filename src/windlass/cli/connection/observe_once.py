@@ -28,7 +28,7 @@ from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, ClusterIdentity, Instance, Provider
-from windlass.workloads.protocol import Workload
+from windlass.workloads.protocol import StoredWorkload, Workload
 
 from .open_journal import is_missing, why_closed
 
@@ -59,7 +59,7 @@ def seen(config: Config, *, remembered: bool = True) -> LiveView:
 
     Without ``remembered`` the journal is left alone.
     """
-    observation, denied = asyncio.run(_observed(config))
+    observation, denied = asyncio.run(_observed(config, remembered))
     controller_state = (
         known(config) if remembered else ControllerState()
     )  # after the observation: everything that is listed had its record before
@@ -99,11 +99,13 @@ def cluster_of(config: Config) -> ClusterIdentity:
         return ClusterIdentity(name)
 
 
-async def _observed(config: Config) -> tuple[Observation, frozenset[str]]:
+async def _observed(config: Config, remembered: bool) -> tuple[Observation, frozenset[str]]:
     components, limit = build_components(config, read_only=True), config.settings.policy.observe_timeout
     cluster = cluster_of(config)
     for one in components.providers.values():
         one.bind(cluster)
+    if isinstance(components.workload, StoredWorkload) and remembered and known(config).fleet.has_joined:
+        components.workload.expect_state()
     try:
         providers = {name: Listed(provider) for name, provider in components.providers.items()}
         observation = await observe_all(providers, components.workload, limit, time.monotonic)

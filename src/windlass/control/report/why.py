@@ -169,7 +169,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "refused": [{"at": one.at, "code": one.data["code"], "why": one.data["why"]} for one in life.refused],
         "must_go": None if life.must_go is None else _at_reason(*life.must_go),
         "cordoned": None if life.draining is None else _at_reason(life.draining.at, life.draining.reason),
-        "trouble": asked.planned.controller_state.observed.problems.get(f"slice {record.id}"),
+        "trouble": _trouble(record, asked.planned.controller_state.observed.problems),
         "now": {
             "code": reason,
             "why": why,
@@ -189,6 +189,12 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "tasks": 0 if ended else sum(node.tasks for node in record.nodes),
         "ready_in": None if record.state not in IN_FLIGHT else asked.planned.ready_in(record),
     }
+
+
+def _trouble(record: SliceRecord, problems: Mapping[str, str]) -> str | None:
+    """Returns the problem of a slice's calls, else those of its hosts."""
+    of_hosts = (f"{node.id}: {text}" for node in record.nodes if (text := problems.get(f"node {node.id}")))
+    return problems.get(f"slice {record.id}") or "; ".join(of_hosts) or None
 
 
 def _at_reason(at: float, reason: Reason) -> dict[str, Any]:

@@ -249,6 +249,11 @@ class Fleet:
         found = (self.frozen.get(name) for name in (group, family, EVERY_GROUP) if name)
         return next((by for by in found if by is not None), None)
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether a host of some slice has joined the workload."""
+        return any(record.joined_at is not None for record in self.slices.values())
+
     @cached_attribute
     def activity(self) -> ActiveSlices:
         """The index of active slices and the totals of the steady ones."""

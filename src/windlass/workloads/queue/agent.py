@@ -33,10 +33,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from .claims import Claim, Joined
-from .database import Dismissed, QueueError, QueueGone
+from .database import Dismissed, QueueError, QueueGone, another
 from .node_status import StatusFile
 from .store import Queue
 from .wakeup import AGENTS, WakeupSocket
@@ -210,23 +211,28 @@ class Agent:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        if str(error) != self._said:
-            self._said = str(error)
-            _say(f"{error}; trying again")
-        self._status.report(str(error))
+        text = (isinstance(error, QueueGone) and self._reopened()) or str(error)
+        if text != self._said:
+            self._said = text
+            _say(f"{text}; trying again")
+        self._status.report(text)
         self._next_beat = now + BEAT
-        if isinstance(error, QueueGone):
-            self._reopen()
         if not self._running and now - self._failing_since >= ABANDONED:
             _say(f"there was no queue for {ABANDONED:g} s, and nothing runs; leaving")
             self._leaving = True
 
-    def _reopen(self) -> None:
-        """Open the queue again: after a remount there may be another file at its path."""
+    def _reopened(self) -> str:
+        """Open the queue again, because after a remount there may be another file at its path. Return the error if that
+        is another queue: it knows nothing of this node, and the old one may come back.
+        """
         with suppress(QueueError, OSError):
-            fresh = Queue(self._queue.directory, create=False)
+            found = Queue(self._queue.directory, create=False)
+            if found.id != self._queue.id:
+                found.close()
+                return another(found.path, "end this machine")
             self._queue.close()
-            self._queue = fresh
+            self._queue = found
+        return ""
 
     def _beat(self) -> None:
         if time.monotonic() >= self._next_beat:
@@ -287,8 +293,8 @@ class Agent:
         """Start a process and write a file as a task would; return the error, or nothing."""
         test = self._queue.directory / "logs" / f".probe-{os.getpid()}"
         try:
-            test.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            test.write_bytes(b"x" * 4096)
+            with self._opened(test) as file:
+                file.write(b"x" * 4096)
             subprocess.run(["true"], stdin=subprocess.DEVNULL, check=False)
         except FileNotFoundError:
             return ""  # no such program: everything else worked
@@ -298,6 +304,18 @@ class Agent:
             with suppress(OSError):
                 test.unlink()
         return ""
+
+    def _opened(self, file: Path) -> BinaryIO:
+        """Open a file of the queue for appending, and make its directories. ``QueueGone`` if that of the queue is
+        missing: a new one would be in the way of the old one when it comes back.
+        """
+        try:
+            inside = [one for one in file.parents if self._queue.directory in one.parents]
+            for directory in reversed(inside):
+                directory.mkdir(mode=0o700, exist_ok=True)
+            return file.open("ab")
+        except FileNotFoundError as error:
+            raise QueueGone(f"there is no directory {self._queue.directory}; put it back") from error
 
     def _start(self, claim: Claim) -> None:
         log = self._queue.directory / "logs" / claim.job / f"{claim.task}.log"
@@ -316,8 +334,7 @@ class Agent:
                 os._exit(CANNOT_RUN)
 
         try:
-            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with log.open("ab") as out:
+            with self._opened(log) as out:
                 try:
                     process = subprocess.Popen(
                         claim.command,
@@ -334,6 +351,8 @@ class Agent:
                         out.write(f"windlass: cannot run {claim.command[0]} in {claim.directory}: {error}\n".encode())
                         out.flush()
                     raise
+        except QueueGone:
+            self._ended[claim.number] = None  # it was moved away after the claim: the task waits until it is back
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _say(f"{claim.job}/{claim.task} cannot be started: {error}")
             if _is_the_hosts(error):

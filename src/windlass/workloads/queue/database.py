@@ -127,6 +127,11 @@ SPARES: Final = ("CREATE TABLE spares (slice TEXT PRIMARY KEY) STRICT, WITHOUT R
 """Version 4: slices that the plan keeps as spares for work that needs their accelerators."""
 MIGRATIONS: Final = {1: CANCELLING, 2: GANGS, 3: SPARES}
 """By version: the statements that migrate it to the next one."""
+IDENTITY: Final = (
+    "CREATE TABLE identity (id TEXT NOT NULL) STRICT",
+    "INSERT INTO identity VALUES (lower(hex(randomblob(8))))",
+)
+"""The random id of a queue, which a backup of it keeps. Versions that do not know the table work without it."""
 
 
 class QueueError(Exception):
@@ -134,7 +139,7 @@ class QueueError(Exception):
 
 
 class QueueGone(QueueError):
-    """The file is missing, or is not the one that was opened."""
+    """The file is missing, is not the one that was opened, or is another queue."""
 
 
 class Dismissed(QueueError):
@@ -147,6 +152,8 @@ class QueueFile:
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = True) -> None:
         self.directory = Path(directory).absolute()
         self.path = self.directory / FILE
+        self.id = ""
+        """The random id of the queue: another file with the same id is a copy of it."""
         self._turn = threading.Lock()
         with self._explained():
             self._make_file(create=create)
@@ -203,6 +210,11 @@ class QueueFile:
                     for statement in MIGRATIONS[old]:
                         run(statement)
                 run(f"PRAGMA user_version = {VERSION}")
+        if not run("SELECT 1 FROM sqlite_master WHERE name = 'identity'").fetchone():
+            with self._changing():
+                for statement in IDENTITY:
+                    run(statement)
+        [self.id] = run("SELECT id FROM identity").fetchone()
 
     @contextmanager
     def _changing(self) -> Iterator[Run]:
@@ -240,6 +252,11 @@ class QueueFile:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0)
             raise QueueError(f"the queue {self.path}: {error}; {_remedy(code)}") from error
+
+
+def another(path: Path, start_again: str) -> str:
+    """The message about another queue at the path of one that is in use. ``start_again``: how to use the new one."""
+    return f"the queue {path} was replaced by another one; put the old one back, or {start_again} to use the new one"
 
 
 def _remedy(code: int) -> str:

@@ -34,7 +34,7 @@ from windlass.workloads.protocol import (
 
 from .agent import NODE
 from .claims import SILENT
-from .database import FILE, QueueError, QueueGone
+from .database import FILE, QueueError, QueueGone, another
 from .node_status import read_status
 from .store import NodeSeen, Queue, QueueView
 from .wakeup import WATCHERS, WakeupSocket
@@ -60,7 +60,7 @@ class QueueWorkload:
         now: Callable[[], float] = time.time,
     ) -> None:
         """``read_only``: observations create neither a queue nor a socket; a missing queue counts as empty."""
-        self._read_only = read_only
+        self._read_only, self._expected = read_only, False
         self._directory = Path(directory).absolute()
         self._grace = grace
         self._now = now
@@ -72,6 +72,12 @@ class QueueWorkload:
         self._keeping: asyncio.Task[None] | None = None
         self.regroup(groups)
 
+    def expect_state(self) -> None:
+        """From now on a missing queue is an error, and no new one is made: machines have joined it before."""
+        self._expected = True
+        for connection in (self._looking, self._changing):
+            connection.create = False
+
     def regroup(self, groups: Iterable[Group]) -> None:
         """Set the groups for hosts that join from now on; joined nodes do not change."""
         self._groups = {group.name: group for group in groups}
@@ -79,7 +85,7 @@ class QueueWorkload:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def observe(self) -> WorkloadView:
-        if self._read_only and not (self._directory / FILE).exists():
+        if self._read_only and not self._expected and not (self._directory / FILE).exists():
             return WorkloadView()  # nothing was submitted yet
         # Cleared before the observation: a later change may be missing from the view, so it must wake the loop again.
         await self._listen()
@@ -199,17 +205,25 @@ _GIVEN: Final = frozenset({Code.PLACED, Code.GANG_HELD, Code.REQUESTED_CAPACITY,
 
 
 class _Connection:
-    """The queue, opened when it is first needed, and again when its file was replaced."""
+    """The queue, opened when it is first needed, and again when its file was replaced by a copy of it."""
 
     def __init__(self, directory: Path, now: Callable[[], float], *, create: bool) -> None:
-        self._directory, self._now, self._create = directory, now, create
+        self._directory, self._now, self.create = directory, now, create
         self._queue: Queue | None = None
+        self._id = ""
         self._opening = threading.Lock()
 
     def open(self) -> Queue:
+        """Return the queue. Another queue in its place is an error: it does not know the nodes and their tasks, so it
+        would confirm that nothing runs there.
+        """
         with self._opening:
             if self._queue is None:
-                self._queue = Queue(self._directory, create=self._create, now=self._now)
+                found = Queue(self._directory, create=self.create and not self._id, now=self._now)
+                if self._id and found.id != self._id:
+                    found.close()
+                    raise QueueGone(another(found.path, "restart the controller"))
+                self._queue, self._id = found, found.id
             return self._queue
 
     def do(self, what: Callable[[Queue], T]) -> T:
@@ -217,7 +231,7 @@ class _Connection:
         try:
             return what(queue)
         except QueueGone:
-            if queue.path.exists():  # the file was replaced by a backup; a missing file stays an error, never zero
+            if queue.path.exists():  # the file was replaced, perhaps by a backup; a missing file stays an error
                 self.close()
             raise
 

@@ -18,12 +18,13 @@ from windlass.cli.connection.open_journal import is_missing
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import config_words, next_steps, plain, program_name, run_command
 from windlass.config import Config
+from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
 from windlass.core.model.quantities import BadQuantity, exact_quantity, format_needs, format_quantity, parse_quantity
 from windlass.core.model.reasons import nearest_name, plural
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, amounts
 from windlass.journal import JournalError, open_journal
-from windlass.workloads.queue.database import QueueError
+from windlass.workloads.queue.database import FILE, QueueError
 from windlass.workloads.queue.job_queries import FAILED, JobQueries, JobState
 from windlass.workloads.queue.store import Queue, QueueJob
 
@@ -160,6 +161,7 @@ def command(
         click.echo(f"nothing is submitted: {mistake} (--force submits it anyway, and it waits)", err=True)
         sys.exit(1)
     try:
+        _check_queue(config)
         queue = Queue(queue_directory(config))
         try:
             job = queue.submit(
@@ -182,6 +184,36 @@ def command(
     write(json.dumps({"schema": SCHEMA, **job_data(job, queue.directory)}, indent=2) + "\n" if as_json else _page(job))
     if (missing := _no_controller(config)) is not None:
         click.echo(missing, err=True)
+
+
+MADE_WITHIN = 2.0
+"""Seconds within which a controller that was just started makes the queue."""
+
+
+def _check_queue(config: Config) -> None:
+    """Raise ``QueueError`` if the queue is missing although a controller or machines use it: a new one would take the
+    place of one that was moved away, and its machines and tasks are not in the new one.
+    """
+    file, until = Path(queue_directory(config)) / FILE, time.monotonic() + MADE_WITHIN
+    while not file.exists() and (user := _user_of_the_queue(config)):
+        if time.monotonic() >= until:
+            raise QueueError(
+                f"there is no queue at {file}, but {user}; put it back, or stop everything first: windlass down"
+            )
+        time.sleep(WAIT_EVERY)
+
+
+def _user_of_the_queue(config: Config) -> str:
+    """Return what uses the queue; empty if nothing does, or it is unknown."""
+    if config.journal.location == ":memory:" or is_missing(config):
+        return ""
+    try:
+        with open_journal(config.journal.location, create=False) as journal:
+            if leader_of(journal, time.time()).alive:
+                return "a controller runs"
+            return "machines use it" if read_state(journal).fleet.has_joined else ""
+    except JournalError:
+        return ""
 
 
 def unmet_needs(needs: Amounts, config: Config) -> str:

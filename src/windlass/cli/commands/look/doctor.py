@@ -263,6 +263,15 @@ def _unattended(sight: LiveView) -> Iterator[Check]:
         yield problem("machines", text, f"start one: windlass run {config_file()}; or end them: windlass down")
 
 
+def _hosts(sight: LiveView) -> Iterator[Check]:
+    """Find hosts that the workload reports a problem of."""
+    work = sight.observation.work
+    for node in sorted(work.node.values(), key=lambda one: one.id) if work is not None else ():
+        if node.trouble:
+            remedy = f"its running tasks go on; if it does not recover: windlass drain {node.slice_id}"
+            yield problem("host", f"{node.id}: {node.trouble}", remedy)
+
+
 def _never(sight: LiveView) -> Iterator[Check]:
     """Find jobs that no group can ever hold."""
     if sight.observation.work is None:
@@ -293,6 +302,7 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
     else:
         tasks = sum(one.count for one in observation.work.demand.values())
         yield ok("workload", f"{plural(len(observation.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
+        yield from _hosts(sight)
         yield from _never(sight)
         yield from _diagnosed(config)
     for mistake in observation.mistakes:

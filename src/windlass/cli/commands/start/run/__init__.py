@@ -271,7 +271,7 @@ class RunLog:
 
     def _print(self, line: EventLine) -> None:
         text = json.dumps(line.to_dict()) if self.as_json else shown(line)
-        with suppress(BrokenPipeError):
+        with suppress(OSError):  # a full disk, a terminal that was closed, a broken pipe
             click.echo(text, err=True)
 
 
