@@ -101,6 +101,46 @@ def test_only_as_many_nodes_wait_for_a_large_task_as_it_needs(stage: Stage) -> N
     assert stage.turn("b") == ["small"]
 
 
+def test_a_large_task_does_not_wait_for_ever_for_a_node_whose_task_never_ends(stage: Stage) -> None:
+    stage.join("a", "b", "c")
+    for name in ("a", "c"):
+        stage.submit(f"service-{name}")
+        assert stage.turn(name) == [f"service-{name}"]
+    stage.submit("first", count=10)
+    assert len(stage.turn("a") + stage.turn("b") + stage.turn("c")) == 10
+    stage.submit("large", LARGE)
+    submitted, seconds = stage.time, 0
+    while stage.counts("large")[0]:
+        stage.time += 1
+        seconds += 1
+        assert seconds < 4 * PATIENCE, "it waits for a node whose task never ends"
+        stage.submit(f"small-{seconds}", count=3)
+        for name in ("a", "c", "b"):
+            services = [one for one in stage.running[name] if one.job.startswith("service")]
+            others = [one for one in stage.running[name] if one not in services]
+            if others:
+                stage.queue.report(stage.nodes[name], others[0].number, 0)
+                stage.running[name] = services + others[1:]
+            stage.turn(name)
+    assert stage.time - submitted <= 2 * PATIENCE + 10
+    assert any(claim.job == "large" for claim in stage.running["b"])
+
+
+def test_a_silent_node_keeps_no_other_from_waiting_for_a_large_task(stage: Stage) -> None:
+    stage.join("a", "b")
+    for number in range(8):
+        stage.submit(f"first-{number}")
+    assert len(stage.turn("a") + stage.turn("b")) == 8
+    stage.submit("large", LARGE)
+    stage.time += PATIENCE
+    stage.submit("small", count=2)
+    stage.end("a")
+    assert stage.turn("a") == []  # it waits for the large one, and is not heard of again
+    stage.time += 11
+    stage.end("b")
+    assert stage.turn("b") == []
+
+
 def test_nothing_is_kept_for_what_could_never_run_on_the_node(stage: Stage) -> None:
     stage.join("n")
     stage.submit("huge", amounts({"cpu": 64_000}))

@@ -2,10 +2,11 @@
 starts as a whole.
 
 The oldest job comes first. A task that is too large for the free resources is skipped for at most ``PATIENCE`` seconds:
-then a node that could hold it takes no younger task, so that a stream of small tasks cannot starve a large one. A gang
-starts in one transaction, on all of its nodes at once. A spare machine with accelerators leaves tasks without
-accelerators to other machines while the plan keeps it as a spare, for at most ``PATIENCE`` seconds. Agents import this
-module, so its imports are light.
+then a node that could hold it takes no younger task, so that a stream of small tasks cannot starve a large one. When
+the wait has doubled, one more node does so, because a task on the first one may never end. A gang starts in one
+transaction, on all of its nodes at once. A spare machine with accelerators leaves tasks without accelerators to other
+machines while the plan keeps it as a spare, for at most ``PATIENCE`` seconds. Agents import this module, so its imports
+are light.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import log2
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from windlass.core.capacity.node_room import NodeRoom, fits_empty
@@ -118,13 +120,37 @@ class Claims(QueueFile):
                 too_large.add(needs)
                 starved = not count and job not in here and now - submitted >= PATIENCE
                 if starved and fits_empty(read_amounts(resources), read_amounts(needs)):
-                    [others] = run(
-                        "SELECT count(*) FROM holds WHERE job = ? AND node <> ?", (job, place.node)
-                    ).fetchone()
-                    if others < waiting:
+                    most = waiting + int(log2((now - submitted) / PATIENCE))
+                    if self._keeps_free(run, place, job, read_amounts(needs), waiting, most):
                         choice.holds[job] = 0
                         break
         return choice
+
+    def _keeps_free(self, run: Run, place: Joined, job: int, needs: Amounts, waiting: int, most: int) -> bool:
+        """Whether this node takes nothing younger than a job whose tasks are too large for its free resources. The
+        first ``waiting`` nodes that ask do so. A task on one of them may never end, so with the time that the job
+        waits up to ``most`` nodes do so. The others are those whose oldest running task is the youngest: there, tasks
+        end soonest.
+        """
+        alive = self._now() - SILENT
+        nodes = run(
+            "SELECT id, slice, resources, holds.node FROM nodes LEFT JOIN holds ON id = holds.node AND job = ?"
+            " WHERE heartbeat >= ? OR id = ?",
+            (job, alive, place.node),
+        ).fetchall()
+        holding = {node for node, _, _, holds in nodes if holds is not None}
+        if place.node in holding or len(holding) < waiting:
+            return True
+        if len(holding) >= most:
+            return False
+        able = [
+            node
+            for node, slice_id, resources, holds in nodes
+            if holds is None and fits_empty(read_amounts(resources), needs) and self._may_claim(run, node, slice_id)
+        ]
+        oldest = dict(run("SELECT node, min(claim) FROM tasks WHERE state = 'running' GROUP BY node").fetchall())
+        able.sort(key=lambda node: (-oldest.get(node, 0), node))
+        return place.node in able[: most - len(holding)]
 
     def _kept_for(self, run: Run, slice_id: str, resources: Amounts) -> frozenset[str]:
         """Return the accelerators of a node that the plan keeps as a spare; empty: it takes any task."""
