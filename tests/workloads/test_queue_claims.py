@@ -13,6 +13,7 @@ from windlass.core.model.snapshot import (
     Amounts,
     Bundle,
     Demand,
+    Gang,
     Group,
     Node,
     Slice,
@@ -252,6 +253,32 @@ def test_an_unhealthy_node_claims_nothing_until_it_is_healthy(stage: Stage) -> N
     assert stage.queue.observe().nodes[0].problem == "no room on the disk"
     stage.queue.set_problem(stage.nodes["n"], "")
     assert stage.turn("n") == ["a"]
+
+
+def test_a_gang_that_the_cluster_could_never_hold_does_not_keep_a_younger_one_waiting(tmp_path: Path) -> None:
+    groups = (Group("four", LARGE, max=2, price=10**9),)
+    stage = Stage(tmp_path)
+    stage.join("a")
+
+    async def decided(count: int) -> None:
+        """What the workload learns from the plan for two gangs: the older has ``count`` members."""
+        demands = (
+            Demand("older", (Bundle(SMALL, count),), Gang.ANY, since=10),
+            Demand("younger", (Bundle(SMALL, 3),), Gang.ANY, since=20),
+        )
+        snapshot = Snapshot(groups, (), demands, now=100)
+        workload = QueueWorkload(tmp_path, groups)
+        workload.on_decision(DecisionReport(100, groups, {}, plan(snapshot), snapshot=snapshot))
+        await workload.close()
+
+    stage.submit("older", SMALL, 9, gang=True)
+    stage.submit("younger", SMALL, 3, gang=True)
+    assert stage.turn("a") == []  # nothing is known about the older one: a second machine may come for it
+    asyncio.run(decided(8))
+    assert stage.turn("a") == []  # two machines hold it: it waits for the second one
+    asyncio.run(decided(9))
+    assert stage.turn("a") == ["younger"] * 3
+    assert stage.counts("older") == (9, 0, 0)
 
 
 # -- spares --------------------------------------------------------------------------------------------------------

@@ -323,7 +323,7 @@ class Controller:
         refusals = tuple((one.slice_id, one.why) for one in refused)
         codes = {one.slice_id: one.code for one in refused}
         groups = tuple(one.group for one in settings.groups)
-        listener.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals, codes))
+        listener.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals, codes, made.snapshot))
 
     def _overtaken(self, error: str) -> None:
         """Raise the error for a provider that knows a newer controller: ``NotLeading`` if that controller has taken

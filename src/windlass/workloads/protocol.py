@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Amounts, Demand, Group
+from windlass.core.model.snapshot import Amounts, Demand, Group, Snapshot
 
 
 class WorkloadError(Exception):
@@ -127,6 +127,8 @@ class DecisionReport:
     """Launches that a provider refused since the last pass: the slice, and what it said."""
     refusal_codes: Mapping[str, Code] = field(default_factory=dict)
     """The code of each refusal, such as STOCKOUT, by its slice."""
+    snapshot: Snapshot | None = None
+    """What the plan was made from; None: nothing was planned."""
 
 
 @runtime_checkable

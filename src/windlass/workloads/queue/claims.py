@@ -101,12 +101,14 @@ class Claims(QueueFile):
             if kept_for and now - submitted < PATIENCE and not any(name in kept_for for name, _ in read_amounts(needs)):
                 continue
             if gang:
-                gangs += 1
                 # Only one gang at a time reserves room: two gangs could block each other for ever.
-                if gangs == 1 and not running:
+                if not gangs and not running:
                     most = self._gang_room(run, place, job, read_amounts(needs), waiting)
-                    if kept := room.take_many(read_amounts(needs), most):
+                    if most is None and self._is_passed_over(run, job):
+                        continue
+                    if kept := room.take_many(read_amounts(needs), most or 0):
                         choice.holds[job] = kept
+                gangs += 1
                 continue
             if needs in too_large:
                 continue
@@ -164,14 +166,19 @@ class Claims(QueueFile):
             return False
         return run("SELECT 1 FROM nodes WHERE id = ? AND trouble = ''", (node,)).fetchone() is not None
 
-    def _gang_room(self, run: Run, place: Joined, job: int, needs: Amounts, waiting: int) -> int:
-        """Return for how many members of a gang this node may reserve room: those without room on another node; none if
+    def _is_passed_over(self, run: Run, job: int) -> bool:
+        """Whether even an empty cluster could not hold a gang; then a younger gang need not wait for it."""
+        found = run("SELECT 1 FROM passed_over JOIN jobs ON name = passed_over.job WHERE number = ?", (job,))
+        return found.fetchone() is not None
+
+    def _gang_room(self, run: Run, place: Joined, job: int, needs: Amounts, waiting: int) -> int | None:
+        """Return for how many members of a gang this node may reserve room: those without room on another node. None:
         the joined nodes could not hold the gang even when empty.
         """
         nodes = run("SELECT resources, count(*) FROM nodes WHERE trouble = '' GROUP BY resources").fetchall()
         most = sum(count * NodeRoom(read_amounts(has)).take_many(needs, waiting) for has, count in nodes)
         if most < waiting:
-            return 0
+            return None
         [elsewhere] = run(
             "SELECT coalesce(sum(count), 0) FROM holds JOIN nodes ON id = node"
             " WHERE job = ? AND node <> ? AND heartbeat >= ?",

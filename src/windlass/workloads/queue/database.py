@@ -127,11 +127,16 @@ SPARES: Final = ("CREATE TABLE spares (slice TEXT PRIMARY KEY) STRICT, WITHOUT R
 """Version 4: slices that the plan keeps as spares for work that needs their accelerators."""
 MIGRATIONS: Final = {1: CANCELLING, 2: GANGS, 3: SPARES}
 """By version: the statements that migrate it to the next one."""
-IDENTITY: Final = (
-    "CREATE TABLE identity (id TEXT NOT NULL) STRICT",
-    "INSERT INTO identity VALUES (lower(hex(randomblob(8))))",
-)
-"""The random id of a queue, which a backup of it keeps. Versions that do not know the table work without it."""
+LATER: Final = {
+    "identity": (
+        "CREATE TABLE identity (id TEXT NOT NULL) STRICT",
+        "INSERT INTO identity VALUES (lower(hex(randomblob(8))))",
+    ),
+    "passed_over": ("CREATE TABLE passed_over (job TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",),
+}
+"""Tables of version 4 that were added later; programs that do not know them work without them. ``identity``: the random
+id of a queue, which a backup of it keeps. ``passed_over``: gangs that even an empty cluster could not hold.
+"""
 
 
 class QueueError(Exception):
@@ -210,10 +215,12 @@ class QueueFile:
                     for statement in MIGRATIONS[old]:
                         run(statement)
                 run(f"PRAGMA user_version = {VERSION}")
-        if not run("SELECT 1 FROM sqlite_master WHERE name = 'identity'").fetchone():
+        there = {name for (name,) in run("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+        if missing := LATER.keys() - there:
             with self._changing():
-                for statement in IDENTITY:
-                    run(statement)
+                for name in sorted(missing):
+                    for statement in LATER[name]:
+                        run(statement)
         [self.id] = run("SELECT id FROM identity").fetchone()
 
     @contextmanager

@@ -256,10 +256,17 @@ class Queue(Claims):
 
     def keep_spares(self, slice_ids: Sequence[str]) -> None:
         """Set the spare slices: for a while they leave tasks that need none of their accelerators to other slices."""
+        self._replace("spares", slice_ids)
+
+    def pass_over(self, jobs: Sequence[str]) -> None:
+        """Set the gangs for which younger gangs do not wait, because even an empty cluster could not hold them."""
+        self._replace("passed_over", jobs)
+
+    def _replace(self, table: str, names: Sequence[str]) -> None:
         with self._changing() as run:
-            run("DELETE FROM spares")
-            for slice_id in slice_ids:
-                run("INSERT INTO spares VALUES (?)", (slice_id,))
+            run(f"DELETE FROM {table}")
+            for name in names:
+                run(f"INSERT INTO {table} VALUES (?)", (name,))
         self._wake(AGENTS)
 
     def evict(self, slice_id: str, epoch: int) -> None:

@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from windlass.core.model.lifecycle import OFFERING, State
 from windlass.core.model.reasons import Code
-from windlass.core.model.snapshot import Bundle, Demand, Gang, Group
+from windlass.core.model.snapshot import Bundle, Demand, Gang, Group, Snapshot
 from windlass.workloads.protocol import (
     Acknowledgement,
     DecisionReport,
@@ -46,6 +47,9 @@ GRACE: Final = 3.0
 that the agent has time to put its tasks back into the queue.
 """
 
+MOST_PASSED_OVER: Final = 20
+"""The number of waiting gangs that are tried in an empty cluster; each is a small plan."""
+
 
 class QueueWorkload:
     """Runs the commands of a queue. ``directory`` is the queue: one per cluster, kept over restarts."""
@@ -68,7 +72,10 @@ class QueueWorkload:
         self._looking = _Connection(self._directory, now, create=not read_only)
         self._changing = _Connection(self._directory, now, create=not read_only)
         self._wakeup: WakeupSocket | None = None
-        self._spares: tuple[str, ...] | None = None
+        self._written: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        """The spares and the gangs that are passed over, as last written to the queue."""
+        self._tried: dict[str, tuple[Snapshot, bool]] = {}
+        """By gang: the cluster without machines and with this gang alone, and whether it could hold the gang."""
         self._keeping: asyncio.Task[None] | None = None
         self.regroup(groups)
 
@@ -141,18 +148,48 @@ class QueueWorkload:
             await self._change(lambda queue: queue.evict(slice_id, epoch))
 
     def on_decision(self, decision: DecisionReport) -> None:
-        """Write the spare slices of the plan to the queue: agents claim tasks at once, without waiting for a plan."""
+        """Write to the queue what agents must know of the plan, because they claim tasks without waiting for one: its
+        spare slices, and the gangs that younger gangs pass.
+        """
         if decision.plan is None:
             return
-        spares = spares_of(decision)
-        if spares == self._spares or (self._keeping is not None and not self._keeping.done()):
+        parts = spares_of(decision), self._passed_over(decision)
+        if parts == self._written or (self._keeping is not None and not self._keeping.done()):
             return  # changes meanwhile are written after the next pass
-        self._keeping = asyncio.get_running_loop().create_task(self._keep(spares))
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(*parts))
 
-    async def _keep(self, spares: tuple[str, ...]) -> None:
+    async def _keep(self, spares: tuple[str, ...], passed_over: tuple[str, ...]) -> None:
+        spares_before, passed_before = self._written or (None, None)
         with suppress(WorkloadError):  # retried after the next pass
-            await self._change(lambda queue: queue.keep_spares(spares))
-            self._spares = spares
+            if spares != spares_before:
+                await self._change(lambda queue: queue.keep_spares(spares))
+            if passed_over != passed_before:
+                await self._change(lambda queue: queue.pass_over(passed_over))
+            self._written = spares, passed_over
+
+    def _passed_over(self, decision: DecisionReport) -> tuple[str, ...]:
+        """Return the oldest gangs that even an empty cluster could not hold, up to the first that it could."""
+        snapshot, made = decision.snapshot, decision.plan
+        if snapshot is None or made is None or not made.waiting:
+            return ()
+        waits = {one.demand for one in made.waiting}
+        found: list[str] = []
+        gangs = [one for one in snapshot.demands if one.gang is not None]
+        self._tried = {one.id: self._tried[one.id] for one in gangs if one.id in self._tried}
+        for demand in sorted(gangs, key=lambda one: (one.since or 0.0, one.id))[:MOST_PASSED_OVER]:
+            alone = replace(snapshot, slices=(), requests=(), demands=(demand,), now=0)
+            if demand.id not in waits or self._could_hold(demand.id, alone, snapshot.now):
+                break
+            found.append(demand.id)
+        return tuple(found)
+
+    def _could_hold(self, gang: str, alone: Snapshot, now: float) -> bool:
+        known = self._tried.get(gang)
+        if known is None or known[0] != alone:
+            from windlass.core.planner import plan
+
+            self._tried[gang] = known = alone, not plan(replace(alone, now=now)).waiting
+        return known[1]
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
         await self._change(lambda queue: queue.forget(slice_ids))
