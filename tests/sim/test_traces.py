@@ -227,3 +227,13 @@ def test_a_duplicate_job_id_is_two_jobs_with_a_warning(tmp_path):
     assert sorted(job.duration for job in trace.jobs) == [5, 7, 9]
     assert trace.repeated == 2
     assert "stood there before" in trace.warning
+
+
+def test_a_duplicate_job_id_does_not_take_the_id_of_another_job(tmp_path):
+    file = tmp_path / "twice.csv"
+    rows = "a-2,0,5,1,1,1,0,,0\na,1,7,1,1,1,0,,0\na,2,9,1,1,1,0,,0\na,3,11,1,1,1,0,,0\n"
+    file.write_text(HEAD + rows, encoding="utf-8")
+    trace = read_trace(file)
+    assert len({job.id for job in trace.jobs}) == 4
+    assert sorted(job.duration for job in trace.jobs) == [5, 7, 9, 11]
+    assert trace.repeated == 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from windlass.core.model.conditions import Condition
@@ -58,8 +59,8 @@ def read_trace(file: Path, limit: int | None = None) -> Trace:
         raise TraceError(f"{file}: is no trace: it has no column {', '.join(missing)}")
     jobs, left_out = [], 0
     shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]] = {}
-    seen: dict[str, int] = {}
-    for job in _rows(file, reader, shapes, seen):
+    repeated: dict[str, int] = {}
+    for job in _rows(file, reader, shapes, repeated):
         if job is None:
             left_out += 1
         else:
@@ -68,8 +69,7 @@ def read_trace(file: Path, limit: int | None = None) -> Trace:
             break
     jobs.sort(key=lambda one: (one.arrives, one.id))
     start = jobs[0].arrives if jobs else 0.0
-    repeated = sum(times - 1 for times in seen.values())
-    return Trace(tuple(_earlier(job, start) for job in jobs), left_out, repeated)
+    return Trace(tuple(_earlier(job, start) for job in jobs), left_out, sum(repeated.values()))
 
 
 def _earlier(job: Job, start: float) -> Job:
@@ -80,14 +80,17 @@ def _rows(
     file: Path,
     reader: csv.DictReader[str],
     shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]],
-    seen: dict[str, int],
+    repeated: dict[str, int],
 ) -> Iterator[Job | None]:
+    """Yield the job of each row; None: it never ended. ``repeated`` counts the rows whose id was taken, by id."""
+    taken = set[str]()
     for row in reader:
         name = row["job_id"]
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
-            row["job_id"] = f"{name}-{seen[name]}"
-            seen[row["job_id"]] = seen.get(row["job_id"], 0) + 1
+        if name in taken:
+            repeated[name] = repeated.get(name, 0) + 1
+            numbers = count(repeated[name] + 1)
+            row["job_id"] = next(free for number in numbers if (free := f"{name}-{number}") not in taken)
+        taken.add(row["job_id"])
         try:
             yield _job(row, shapes)
         except (ValueError, TypeError, KeyError) as error:
