@@ -218,6 +218,25 @@ def test_a_frozen_group_is_resumed() -> None:
     assert ways == ["resume a100"]
 
 
+def test_a_frozen_group_is_resumed_with_a_limit_even_if_the_limit_alone_would_help() -> None:
+    snapshot = builders.snapshot(
+        groups=[
+            builders.group("cheap", cpu=2, max=2, price=1.0),
+            builders.group("ice", cpu=2, max=2, price=1.0, frozen=True),
+            builders.group("large", cpu=4, max=9, price=8.0),
+        ],
+        slices=[builders.slice_(f"cheap-{n}", "cheap", used={"cpu": 2}) for n in range(2)],
+        demands=[builders.demand("job", {"cpu": 1}, count=3)],
+        max_hourly_cost=3,
+    )
+    answer = plan(snapshot)
+    assert answer.waiting[0].groups["ice"].code == "FROZEN"
+    resuming = [way for way in answer.unblocks["job"] if way.change.startswith("resume ice and ")]
+    assert [(way.buys, way.hourly_cost) for way in resuming] == [((("ice", 2),), 2 * 10**9)]
+    for way in answer.unblocks["job"]:
+        assert not waits(plan(applied(snapshot, way.set)), "job"), way
+
+
 def test_a_frozen_group_next_to_a_limit_is_resumed_before_the_limit_is_raised() -> None:
     groups = [builders.group("a100", gpu=8, max=9, frozen=True), builders.group("h100", gpu=8, max=0)]
     assert only_way(groups, [builders.demand("job", GPU)]) == ["resume a100", "max of h100 0 -> 1"]

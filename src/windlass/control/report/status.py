@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -432,11 +431,9 @@ def _with_orders(way: Unblock, frozen_with: Mapping[str, str]) -> str:
     groups = [path[1] for path, _ in way.set if path[2:] == ("frozen",)]
     if frozen_with.keys().isdisjoint(groups):
         return way.change
-    rest = way.change
-    for group in groups:
-        rest = re.sub(rf"(?:^| and )resume {re.escape(group)}(?= and |$)", "", rest, count=1)
     names = dict.fromkeys(frozen_with.get(group, group) for group in groups)
-    return " and ".join(filter(None, [*(f"resume {name}" for name in names), rest.removeprefix(" and ")]))
+    others = [part for (path, _), part in zip(way.set, way.parts, strict=True) if path[2:] != ("frozen",)]
+    return " and ".join((*(f"resume {name}" for name in names), *others))
 
 
 def _first(places: Mapping[str, int], demand: str, most: int) -> dict[str, int]:

@@ -132,6 +132,8 @@ class Unblocker:
                 found = {unblock.change: unblock for unblock in self._all_resumed(demand, waiting)}
             if not found:
                 found = {unblock.change: unblock for unblock in self._together(demand, waiting)}
+            if len(found) < MOST_SUGGESTIONS and not any(_resumes(unblock) for unblock in found.values()):
+                found |= {unblock.change: unblock for unblock in self._resumed_with_limits(demand, waiting)}
         except _Spent:
             pass
         return tuple(found.values())
@@ -168,6 +170,7 @@ class Unblocker:
             outcome.cost - before.cost,
             _more(outcome.counted, before.counted),
             _more(before.waiting, outcome.waiting),
+            tuple(edit.change for edit in edits),
         )
 
     def _path(self, edit: Edit) -> tuple[str, ...]:
@@ -369,18 +372,33 @@ class Unblocker:
             if unblock is not None:
                 yield unblock
 
+    def _resumed_with_limits(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
+        """Resumes the frozen group that costs least, together with every limit that it needs: a user who reads that a
+        group is frozen looks for this change, even if another one is enough."""
+        frozen = self._groups_by_code(waiting).get(Code.FROZEN, [])
+        unblock = self._cheapest_raised(demand, (), frozen)
+        if unblock is not None and _resumes(unblock):
+            yield unblock
+
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
         """Raises every limit that one group needs at once, if necessary with one change of the demand itself."""
         for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
             hopeless = IMPOSSIBLE if not first else set() if is_smaller(first[0]) else {Code.TOO_SMALL}
             groups = sorted(self.snapshot.groups, key=lambda group: group.name)
             groups = [group for group in groups if waiting.groups[group.name].code not in hopeless]
-            tried = [self._limits_of(demand, first, group) for group in groups]
-            found = [(unblock, raised) for raised in tried if (unblock := self._if_raised(demand, first, raised))]
-            if found:
-                unblock, raised = min(found, key=lambda one: (one[0].hourly_cost, one[0].change))
-                yield self._lowest(demand, first, raised) or unblock
+            unblock = self._cheapest_raised(demand, first, groups)
+            if unblock is not None:
+                yield unblock
                 return
+
+    def _cheapest_raised(self, demand: Demand, first: tuple[Edit, ...], groups: list[Group]) -> Unblock | None:
+        """Returns the cheapest change that raises all limits of one of the groups; None if there is none."""
+        tried = [self._limits_of(demand, first, group) for group in groups]
+        found = [(unblock, raised) for raised in tried if (unblock := self._if_raised(demand, first, raised))]
+        if not found:
+            return None
+        unblock, raised = min(found, key=lambda one: (one[0].hourly_cost, one[0].change))
+        return self._lowest(demand, first, raised) or unblock
 
     def _limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> list[RaisedLimit]:
         """Returns the limits of one group, and those of the cluster, raised as far as a plan without them needs."""
@@ -452,6 +470,11 @@ class Unblocker:
             yield RaisedLimit(partial(new_nodes, cluster), cluster.max_nodes, lifted.nodes)
         if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
             yield RaisedLimit(partial(new_budget, cluster), cluster.max_hourly_cost, lifted.cost, of_cost=True)
+
+
+def _resumes(unblock: Unblock) -> bool:
+    """Whether a change resumes a frozen group."""
+    return any(path[2:] == ("frozen",) for path, _ in unblock.set)
 
 
 def _more(some: Mapping[str, int], than: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

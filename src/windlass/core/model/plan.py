@@ -96,6 +96,8 @@ class Unblock:
     """Slices that it would add, by group."""
     places: tuple[tuple[str, int], ...] = ()
     """Tasks that it would place, by demand: its cost is for all of them."""
+    parts: tuple[str, ...] = ()
+    """The sentence of each setting in ``set``; ``change`` joins them."""
 
     def to_dict(self) -> dict[str, Any]:
         settings = [{"path": list(path), "value": value} for path, value in self.set]
