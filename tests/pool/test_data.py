@@ -13,7 +13,7 @@ import pytest
 
 import windlass as wl
 from windlass.pool.client.handles import Handle
-from windlass.pool.errors import CannotSend
+from windlass.pool.errors import CannotSend, PoolClosed
 from windlass.pool.transport import data_store
 from windlass.pool.transport.data_store import PREFIX, DataStore, Packed, load, packed, sweep
 from windlass.pool.transport.owned_directory import owned_directory
@@ -110,6 +110,13 @@ def test_the_handle_of_another_pool_is_refused_where_it_is_sent(is_open):
             other.close()
         with quick_pool() as pool, pytest.raises(CannotSend, match=r"another pool.*pool\.put"):
             total(handle, 1) >> pool
+
+
+def test_the_value_of_a_handle_whose_pool_is_closed_is_gone_and_the_error_says_so():
+    with quick_pool() as pool:
+        handle = pool.put(np.zeros(MEGABYTE))
+    with pytest.raises(PoolClosed, match="the pool of this handle is closed"):
+        handle.get()
 
 
 def test_gangs_and_tasks_on_every_node_take_large_values_too():

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from windlass.pool.errors import PoolClosed
 from windlass.pool.transport.data_store import DataStore, load
 from windlass.pool.transport.serialization import Shared, pack_shared
 
@@ -25,8 +26,11 @@ class Handle:
         self._release = weakref.finalize(self, store.drop, name, keep=False)
 
     def get(self) -> Any:
-        """Return a copy of the value in this process."""
-        return load(self._shared.path)
+        """Return a copy of the value in this process. ``PoolClosed`` if its pool is closed."""
+        try:
+            return load(self._shared.path)
+        except FileNotFoundError:
+            raise PoolClosed("the pool of this handle is closed, and the value was removed with it") from None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._shared.__reduce__()
