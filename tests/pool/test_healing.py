@@ -323,6 +323,19 @@ def place() -> tuple[Here, dict[str, str]]:
     return wl.here(), {name: os.environ[name] for name in names if name in os.environ}
 
 
+def test_a_node_that_replaces_the_head_is_the_last_to_go():
+    async def journey(world: World) -> None:
+        await world.over(*world.burst(8))
+        await world.until(lambda: len(world.nodes) == 4)
+        world.machines.kill(world.nodes[0].partition("/")[0])
+        await world.over(*world.burst(8))
+        await world.until(lambda: len(world.nodes) == 4)
+        await world.until(lambda: len(world.machines.instances) == 1, within=200)
+        assert [node.number for node in world.hub.task_book.nodes.values()] == [0]
+
+    pool((1, 4), journey)
+
+
 def test_a_task_knows_where_it_runs():
     with quick_pool(3, slots=2) as opened:
         found, torch = wl.compute(place)() >> opened

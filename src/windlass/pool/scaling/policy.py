@@ -2,7 +2,7 @@
 tasks are demand, and the planner buys nodes for them in the same pass, after it has cancelled drains and counted nodes
 that boot. Shrinking needs one: the planner could release nodes at any time, but the pool's rule decides when, and how
 many must stay. So the release rules of a group apply only while the rule allows it, with its number as the minimum. The
-head, which is the oldest node, is protected while other nodes exist.
+head, which is node 0, is protected while other nodes exist.
 """
 
 from __future__ import annotations
@@ -119,8 +119,6 @@ def could_hold(group: Group, demand: Demand) -> bool:
 
 
 def head_of(view: WorkloadView, fleet: Fleet) -> str | None:
-    """Return the slice of the oldest node while other nodes exist: it is released last. A pool lists its nodes in the
-    order in which they joined.
-    """
+    """Return the slice of node 0 while other nodes exist: it is released last. A pool lists its nodes by number."""
     living = [record for record in fleet.slices.values() if record.state not in ENDING]
     return view.nodes[0].slice_id if view.nodes and len(living) > 1 else None

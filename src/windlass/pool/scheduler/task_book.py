@@ -206,7 +206,8 @@ class TaskBook:
         behind = [(call.kind, len(queued), queued[0].since) for call in calls if (queued := call.queued)]
         kinds = {call.kind for call in calls}
         classes = named_classes((*kinds, *self.waiting.kinds()))
-        shown = [node.shown(classes) for node in self.nodes.values() if node.slice_id not in self._forgotten]
+        nodes = sorted(self.nodes.values(), key=lambda node: node.number)
+        shown = [node.shown(classes) for node in nodes if node.slice_id not in self._forgotten]
         shown += self._liveness.abandoned.values()
         words = [
             Acknowledgement(
