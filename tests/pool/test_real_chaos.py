@@ -1,4 +1,4 @@
-"""Faults in a real pool: nodes are killed and stopped, the scheduler is killed, tasks crash; every result is right."""
+"""Faults in a real pool: nodes and the scheduler are killed and stopped, tasks crash; every result is right."""
 
 from __future__ import annotations
 
@@ -80,20 +80,21 @@ class Chaos(threading.Thread):
 
     def run(self) -> None:
         left = [what for what in ("kill", "stop", "scheduler") for _ in range(MOST)]
+        left.append("hang")  # of the scheduler; once, because after more than five ends in a minute the engine is lost
         self._chance.shuffle(left)
         while not (any(self._traces.iterdir()) or self.over.wait(0.05)):
             pass  # a pool whose first nodes all die gives up: it cannot know that the next one would live
         while left and not self.over.wait(self._chance.uniform(0.5, 1.5)):
-            kind = "dask.scheduler" if left[-1] == "scheduler" else "dask.node"
+            kind = "dask.scheduler" if left[-1] in ("scheduler", "hang") else "dask.node"
             if found := of_pool(self._directory, kind):
                 self._break(left.pop(), self._chance.choice(found))
 
     def _break(self, what: str, victim: int) -> None:
-        if what != "scheduler":
+        if what in ("kill", "stop"):
             self.broken.add(str(victim) if is_slot(victim) else node_of(victim))
         for pid in (victim, *children(victim)) if what == "stop" else (victim,):
             with suppress(OSError):
-                os.kill(pid, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+                os.kill(pid, signal.SIGSTOP if what in ("stop", "hang") else signal.SIGKILL)
         self.did[what] += 1
 
 
@@ -117,7 +118,7 @@ def test_whatever_breaks_every_result_is_right_and_in_order(tmp_path):
             chaos.over.set()
         chaos.join()
     assert results == [number * 3 for number in range(TASKS)]
-    assert all(chaos.did[what] for what in ("kill", "stop", "scheduler")), chaos.did
+    assert all(chaos.did[what] for what in ("kill", "stop", "scheduler", "hang")), chaos.did
     assert {int(one.name) for one in traces.iterdir()} == set(range(TASKS))
     again = {}
     for number, task in enumerate(tasks):
