@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,52 @@ def test_what_a_node_wrote_after_the_directory_was_removed_is_removed_too(tmp_pa
     (kept / "nodes" / "node-1").mkdir(parents=True)
     assert sweep(tmp_path) == [remainder]
     assert list(tmp_path.iterdir()) == [kept]
+
+
+NODES = """
+import os, pathlib, subprocess, sys, time
+from windlass.pool.transport.temp_dirs import own_directory
+from windlass.providers.local.supervisor import HostProcess, write_json
+
+directory = own_directory(pathlib.Path({base!r}))
+for name in ("lost", "kept"):
+    host = directory / "nodes" / name / "host-0"
+    host.mkdir(parents=True)
+    environment = {{**os.environ, "WINDLASS_DIRECTORY": str(host)}}
+    supervisor = subprocess.Popen(["sleep", "601"], env=environment, start_new_session=True)
+    write_json(host / "process.json", {{"supervisor": HostProcess.of(supervisor.pid)}})
+    subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+    if name == "lost":
+        supervisor.kill()
+        supervisor.wait()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_node_left_is_ended_with_the_directory_of_its_pool_unless_its_supervisor_lives(tmp_path):
+    base = tmp_path / "base"
+    base.mkdir()
+    program = Program(tmp_path, NODES.format(base=str(base)))
+    try:
+        eventually(program.said, 60)
+
+        def left() -> list[bytes]:
+            found = []
+            for pid in program.processes():
+                with suppress(OSError):
+                    found.append(Path(f"/proc/{pid}/environ").read_bytes().partition(b"/nodes/")[2].partition(b"/")[0])
+            return sorted(filter(None, found))
+
+        assert sweep(base) == []
+        assert left() == [b"kept", b"kept", b"lost"]
+        program.process.kill()
+        program.process.wait()
+        assert len(sweep(base)) == 1
+        eventually(lambda: b"lost" not in left(), 60, left)
+        assert left() == [b"kept", b"kept"], "its supervisor ends them in order"
+    finally:
+        program.close()
 
 
 SESSION = """

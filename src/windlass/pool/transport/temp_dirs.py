@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from windlass.providers.local.supervisor import HostProcess
+from windlass.providers.local.supervisor import PROCESS, HostProcess, kill_marked
 
 PREFIX = "windlass-pool-"
 OWNER = "owner.json"
@@ -54,12 +54,22 @@ def _is_remainder(directory: Path) -> bool:
 
 def _remove(directory: Path) -> None:
     """Remove a directory, and the name of its owner last: what is still written into it meanwhile can be removed by the
-    next sweep.
+    next sweep. What is left of nodes whose supervisors were killed is ended.
     """
+    for home in directory.glob("nodes/*"):
+        if not any(_is_supervised(host) for host in home.glob("host-*")):
+            kill_marked(home.resolve())
     for one in directory.iterdir():
         if one.name != OWNER:
             shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
     shutil.rmtree(directory)
+
+
+def _is_supervised(host: Path) -> bool:
+    """Return whether the supervisor of a node lives: it ends the node's processes after their grace period."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return HostProcess(*json.loads((host / PROCESS).read_text(encoding="utf-8"))["supervisor"]).alive
+    return False
 
 
 SWEEPS = 20

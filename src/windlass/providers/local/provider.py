@@ -47,7 +47,7 @@ from windlass.providers.protocol import (
 from . import supervisor
 from .faults import LocalFault, LocalFaults, refusal_of
 from .files import CorruptRecord, Files, HostRecord, LocalHost, LocalRecord
-from .supervisor import HostProcess, StartTime
+from .supervisor import MARK, HostProcess, StartTime, kill_marked
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +60,6 @@ INHERITED: Final = frozenset(
 INHERITED_PREFIXES: Final = ("LC_", "CUDA_", "NVIDIA_")
 """Variables that hosts inherit from the controller's environment. Its passwords and cloud secrets are not among them.
 """
-
-MARK: Final = "WINDLASS_DIRECTORY"
-"""An environment variable of every process on a host, by which orphans are found."""
 
 LAST_OUTPUT: Final = 2000
 """Bytes of a dead host's standard error that the list shows."""
@@ -294,7 +291,7 @@ class LocalProvider:
         with self._files.changing(None):
             if not _is_slice(home):
                 return True
-            if _kill_marked(home):
+            if kill_marked(home):
                 return False
             if spent:
                 try:
@@ -437,28 +434,6 @@ def _begin(home: Path, record: LocalRecord, number: int) -> subprocess.Popen[byt
             stderr=err,
             start_new_session=True,
         )
-
-
-def _kill_marked(home: Path) -> int:
-    """Kill every process with the environment variable of this slice; return how many there were."""
-    mark = f"{MARK}={home}/host-".encode()
-    killed = 0
-    for pid in supervisor.all_pids():
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            continue
-        try:
-            # Read after the handle is open, so that the signal goes to the process that was checked.
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pid != os.getpid() and any(word.startswith(mark) for word in words):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-                killed += 1
-        except OSError:
-            continue
-        finally:
-            os.close(handle)
-    return killed
 
 
 async def _apply_fault(fault: LocalFault, record: LocalRecord) -> LocalRecord:

@@ -35,6 +35,8 @@ RECORD: Final = "record.json"
 PROCESS: Final = "process.json"
 LOCK: Final = "lock"
 ENDED: Final = ".ended"
+MARK: Final = "WINDLASS_DIRECTORY"
+"""An environment variable of every process on a host, by which orphans are found."""
 
 TICK: Final = 0.2
 """Seconds between two checks of the owner, and between two rounds of signals."""
@@ -120,6 +122,28 @@ def _boot() -> str:
 
 def all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def kill_marked(home: Path) -> int:
+    """Kill every process with the environment variable of this slice; return how many there were."""
+    mark = f"{MARK}={home}/host-".encode()
+    killed = 0
+    for pid in all_pids():
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # Read after the handle is open, so that the signal goes to the process that was checked.
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and any(word.startswith(mark) for word in words):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                killed += 1
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+    return killed
 
 
 def write_json(path: Path, value: object) -> None:
