@@ -92,6 +92,22 @@ def test_a_mistake_has_its_file_and_line(tmp_path, monkeypatch, text, output):
     assert output in done.stderr
 
 
+def test_a_mistake_of_a_planned_configuration_is_reported_once():
+    done = run("plan", "-", text=CONFIG.replace("10m", "10 minutes"))
+    assert done.exit_code == 1
+    assert done.stderr.count("groups.cpu.scale_down.idle_timeout") == 1
+
+
+def test_the_check_needs_no_name_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "windlass init" in run("config", "check").stderr
+    (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
+    assert "windlass.yaml: 1 group, 1 provider, no mistakes" in run("config", "check").stdout
+    monkeypatch.setenv("WINDLASS_CONFIG", "other.yaml")
+    (tmp_path / "other.yaml").write_text(CONFIG, encoding="utf-8")
+    assert "other.yaml: 1 group" in run("config", "check").stdout
+
+
 def test_a_missing_file_says_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in ("status", "jobs", "doctor"):

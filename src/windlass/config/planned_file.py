@@ -43,7 +43,8 @@ def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str
     try:
         snapshot = read_plain(plain)
     except FileError as error:
-        mistakes |= {text: place for text, place in error.placed() if text not in mistakes}
+        places = set(mistakes.values())  # both readers check the groups, in words of their own
+        mistakes |= {text: place for text, place in error.placed() if place not in places}
     if mistakes or snapshot is None or config is None:
         raise FileError(mistakes, mistakes.values())
     return replace(snapshot, cluster=config.settings.cluster)

@@ -32,9 +32,9 @@ def command() -> None:
 
 
 @command.command("check", epilog="Exit status: 0 no mistakes, 1 there are mistakes.")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="[FILE]", default="windlass.yaml", envvar="WINDLASS_CONFIG")
 def check(file: str) -> None:
-    """Check the configuration in FILE and summarise it.
+    """Check the configuration in FILE (windlass.yaml, or WINDLASS_CONFIG) and summarise it.
 
     FILE is YAML or JSON; - is standard input. Paths in it are not opened. All mistakes are reported at once, each
     with its path.
