@@ -41,6 +41,10 @@ class Running:
             [*WINDLASS, *words], cwd=self.directory, capture_output=True, text=True, check=False, timeout=60
         )
 
+    def started(self, *words: str) -> subprocess.Popen[str]:
+        piped = subprocess.PIPE
+        return subprocess.Popen([*WINDLASS, *words], cwd=self.directory, stdout=piped, stderr=piped, text=True)
+
     def output(self, *words: str) -> str:
         done = self.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -233,3 +237,28 @@ def test_a_queue_that_was_moved_away_is_a_problem_and_no_program_makes_another(t
             if restarted:
                 cluster.controller.terminate()
                 cluster.controller.wait(20)
+
+
+def test_commands_that_follow_a_job_wait_for_a_queue_that_was_moved_away(cluster: Running) -> None:
+    gate, queue = cluster.directory / "gate", cluster.directory / ".windlass" / "queue"
+    os.mkfifo(gate)
+    shell = "echo before; cat gate; echo after"
+    with cluster.started("submit", "--name", "job", "--wait", "--", "sh", "-c", shell) as waiting:
+        eventually(lambda: cluster.run("logs", "job").stdout, lambda log: "before" in log)
+        with cluster.started("logs", "job", "--follow") as following:
+            try:
+                assert following.stdout is not None
+                assert following.stdout.readline() == "before\n"
+                queue.rename(cluster.directory / "away")
+                for one in (waiting, following):
+                    assert one.stderr is not None
+                    while "waiting for it" not in (line := one.stderr.readline()) or "moved" not in line:
+                        assert one.poll() is None
+                (cluster.directory / "away").rename(queue)
+                with gate.open("w", encoding="utf-8"):
+                    pass
+                assert (waiting.wait(60), following.wait(60)) == (0, 0)
+                assert following.stdout.read() == "after\n"
+            finally:
+                waiting.kill()
+                following.kill()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import click
 
 from windlass.config import Config
 from windlass.workloads.queue.database import QueueError, QueueGone
 from windlass.workloads.queue.job_queries import JobQueries, JobState
 
 from .open_journal import stop, unknown_name
+
+RETRY_EVERY: Final = 0.5
+"""Seconds between two attempts to read a queue that is unavailable."""
 
 
 def queue_directory(config: Config) -> str:
@@ -35,6 +42,22 @@ def opened_jobs(config: Config) -> Iterator[JobQueries]:
         stop(f"{error}. Submit a job: windlass submit -- COMMAND")
     except QueueError as error:
         stop(str(error))
+
+
+class QueueOutage:
+    """Lets a command that follows a job wait while its queue is unavailable: the job goes on meanwhile."""
+
+    def __init__(self, queries: JobQueries) -> None:
+        self._queries, self._said = queries, ""
+
+    def wait(self, error: QueueError) -> None:
+        """Wait for a moment, and open the queue again. Each error is printed once."""
+        if str(error) != self._said:
+            self._said = str(error)
+            click.echo(f"{error}; waiting for it", err=True)
+        time.sleep(RETRY_EVERY)
+        with suppress(QueueError):
+            self._queries.reopen()
 
 
 def known_job(queries: JobQueries, name: str) -> JobState:

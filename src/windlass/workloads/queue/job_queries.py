@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from .database import QueueError, QueueFile
+from .database import QueueError, QueueFile, QueueGone, another
 from .wakeup import AGENTS, WATCHERS, wake_all
 
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -74,6 +74,17 @@ class JobQueries(QueueFile):
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         super().__init__(directory, create=False)
+
+    def reopen(self) -> None:
+        """Open the file again: after a remount there may be another file at its path. ``QueueGone``: there is none, or
+        it is another queue.
+        """
+        fresh = JobQueries(self.directory)
+        if fresh.id != self.id:
+            fresh.close()
+            raise QueueGone(another(self.path, "start again"))
+        self.close()
+        self._connection, self._identity = fresh._connection, fresh._identity
 
     def names(self) -> list[str]:
         """Return every job, the oldest first."""

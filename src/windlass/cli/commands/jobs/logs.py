@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 
 from windlass.cli.connection.config_option import configured
-from windlass.cli.connection.jobs import known_job, opened_jobs
+from windlass.cli.connection.jobs import QueueOutage, known_job, opened_jobs
 from windlass.cli.connection.open_journal import stop
 from windlass.config import Config
 from windlass.core.model.reasons import plural
+from windlass.workloads.queue.database import QueueError
 from windlass.workloads.queue.job_queries import ENDED, JobQueries, JobState
 
 EVERY = 0.2
@@ -48,12 +49,17 @@ def command(config: Config, name: str, task: int | None, follow: bool, tail: int
         job = known_job(queries, name)
         if task is not None and task >= job.tasks:
             stop(f"{name} has {plural(job.tasks, 'task')}, numbered from 0 to {job.tasks - 1}; there is no task {task}")
-        output = _Output(queries, job, task, tail)
+        output, outage = _Output(queries, job, task, tail), QueueOutage(queries)
         try:
             output.show()
-            while follow and output.unfinished():
-                time.sleep(EVERY)
-                output.show()
+            while follow:
+                try:
+                    if not output.unfinished():
+                        break
+                    time.sleep(EVERY)
+                    output.show()
+                except QueueError as error:
+                    outage.wait(error)
             output.show()
             output.end()
         except BrokenPipeError:

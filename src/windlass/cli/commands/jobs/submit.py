@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from windlass.cli.connection.config_option import configured
-from windlass.cli.connection.jobs import queue_directory
+from windlass.cli.connection.jobs import QueueOutage, queue_directory
 from windlass.cli.connection.open_journal import is_missing
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import config_words, next_steps, plain, program_name, run_command
@@ -288,9 +288,13 @@ def _waited(config: Config, job: QueueJob, as_json: bool) -> int:
 
 
 def _followed(queries: JobQueries, name: str, *, quiet: bool) -> JobState:
-    printed = ""
+    printed, outage = "", QueueOutage(queries)
     while True:
-        state = queries.job(name)
+        try:
+            state = queries.job(name)
+        except QueueError as error:
+            outage.wait(error)
+            continue
         if state is None:
             raise QueueError(f"the job {name} is no longer in the queue")
         if state.finished:
