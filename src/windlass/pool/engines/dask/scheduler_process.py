@@ -70,7 +70,8 @@ class SchedulerProcess:
                 assert process.stdout is not None
                 self.address = (await process.stdout.readline()).decode().strip()
                 if not self.address:
-                    raise EngineError(f"the Dask scheduler did not start: {self.last_output()}")
+                    words = self.last_output() or "its process ended without output"
+                    raise EngineError(f"the Dask scheduler did not start: {words}")
                 self.port = int(self.address.rpartition(":")[2])
                 return await self._connect(process)
         except OSError as error:  # TimeoutError is one
