@@ -123,6 +123,7 @@ def test_the_service_ends_instead_of_taking_epoch_after_epoch() -> None:
         with pytest.raises(Overtaken):
             async with running(world) as run:
                 await asyncio.wait_for(asyncio.shield(run.task), 20)
+        assert [text.partition(":")[0] for text in run.alarms] == ["stopping"]
         assert world.journal().health().epoch == 1
 
     asyncio.run(story())

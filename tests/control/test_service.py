@@ -86,6 +86,7 @@ class Run:
         self.world, self.journal = world, journal
         self.passes: list[float] = []
         self.said: list[str] = []
+        self.alarms: list[str] = []
         self.service = Service(
             world.settings,
             world.clouds,
@@ -97,8 +98,13 @@ class Run:
             steady=clocks.now,
             on_pass=lambda _: self.passes.append(clocks.now()),
             on_message=self.said.append,
+            on_alarm=self._alarm,
         )
         self.task = asyncio.create_task(self.service.run())
+
+    def _alarm(self, text: str) -> None:
+        self.said.append(text)
+        self.alarms.append(text)
 
     async def kill(self) -> None:
         """It is gone without a word: the lease stays as it is."""
@@ -335,7 +341,7 @@ def test_with_a_full_journal_nothing_is_done_and_afterwards_nothing_is_lost(worl
             await asyncio.sleep(1)
             assert run.journal.failing["append"] != []
             assert world.cloud.calls == []
-            assert any("disk is full" in text for text in run.said)
+            assert any("disk is full" in text for text in run.alarms)
             await until(lambda: world.work.running)
             assert len(world.cloud.bought) == 1
             # A refusal that comes while the disk is full is still news when it is not.

@@ -59,14 +59,17 @@ class Service:
         on_pass: Callable[[Pass], None] = lambda _: None,
         on_message: Callable[[str], None] = lambda _: None,
         on_lead: Callable[[str], None] | None = None,
+        on_alarm: Callable[[str], None] | None = None,
         override_settings: OverrideSettings = unchanged_settings,
         offload: Offload = inline,
     ) -> None:
-        """``on_pass`` gets every pass, ``on_message`` every other message for people, ``on_lead`` the message that it
-        leads (default: ``on_message``). ``clock_name``, ``override_settings`` and ``offload`` as for a controller.
+        """``on_pass`` gets every pass, ``on_message`` every other message for people. ``on_lead`` gets the message that
+        it leads, and ``on_alarm`` those about errors that stop its work (default of both: ``on_message``).
+        ``clock_name``, ``override_settings`` and ``offload`` as for a controller.
         """
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._on_pass, self._on_message, self._on_lead = on_pass, on_message, on_lead or on_message
+        self._on_alarm = on_alarm or on_message
         self._retention, self._journal = retention, journal
         self._reported = ""
         self._changed: asyncio.Task[None] | None = None
@@ -123,7 +126,7 @@ class Service:
                     self._report(f"standing by: {error}")
                     await self._sleep(self.controller.leadership.lease / 3)
                 except JournalError as error:
-                    self._report(f"the journal: {error}")
+                    self._report(f"the journal: {error}", alarm=True)
                     await self._sleep(self.controller.settings.policy.evaluation_interval.max)
                 else:
                     await self._lead()
@@ -149,18 +152,19 @@ class Service:
                     self._report(f"not leading any more: {error}")
                     return
                 except Overtaken as error:
-                    self._report(f"stopping: {error}")
+                    self._report(f"stopping: {error}", alarm=True)
                     raise
                 except JournalUnavailable as error:
-                    self._report(f"nothing is done, because a write to the journal was not confirmed: {error}")
+                    text = f"nothing is done, because a write to the journal was not confirmed: {error}"
+                    self._report(text, alarm=True)
                     return  # the state is read again from the journal, with what was written or without it
                 except JournalVersion as error:
-                    self._report(f"not leading any more: {error}")
+                    self._report(f"not leading any more: {error}", alarm=True)
                     return  # it can no longer write, so the lease expires and the newer version takes over
                 except JournalError as error:
-                    self._report(f"nothing is done, because the journal cannot be written: {error}")
+                    self._report(f"nothing is done, because the journal cannot be written: {error}", alarm=True)
                 except Exception as error:  # noqa: BLE001  # nothing was committed in it; the next may go better
-                    self._report(f"a pass failed, please report it: {type(error).__name__}: {error}")
+                    self._report(f"a pass failed, please report it: {type(error).__name__}: {error}", alarm=True)
                 self._compact()
                 await self._pause(begun)
         finally:
@@ -250,8 +254,8 @@ class Service:
             if not task.done():
                 task.cancel()
 
-    def _report(self, text: str) -> None:
+    def _report(self, text: str, *, alarm: bool = False) -> None:
         """Report a message once while it stays the same."""
         if text and text != self._reported:
-            self._on_message(text)
+            (self._on_alarm if alarm else self._on_message)(text)
         self._reported = text

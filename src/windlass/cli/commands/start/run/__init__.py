@@ -114,6 +114,7 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             offload=JournalThread(),
             on_pass=log.passed,
             on_message=log.message,
+            on_alarm=partial(log.message, alarm=True),
         )
         running = _Running(Path(file), service, components, log)
         stopped = asyncio.Event()
