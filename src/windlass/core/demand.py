@@ -82,7 +82,7 @@ def counting(rules: Rules, classes: Collection[str]) -> Rules:
 
 
 def levels(
-    demands: Sequence[Demand],
+    demands: Iterable[Demand],
     kinds: Kinds,
     largest: Mapping[str, int],
     *,
@@ -96,17 +96,18 @@ def levels(
     """
     gangs: dict[int, list[Demand]] = {}
     singles: dict[_Key, list[tuple[str, int, int]]] = {}
-    # Equal tasks without conditions nearly always share one tuple of bundles, and its identity is a fast key.
-    plain: dict[tuple[int, int], list[tuple[list[tuple[str, int, int]], int]]] = {}
+    # The whole key of a task is slow to compute; priority and needs are enough where there are no conditions.
+    plain: dict[tuple[int, Amounts], list[tuple[str, int, int]]] = {}
     for demand in demands:
         gang, priority = demand.gang, demand.priority
         if demand.plain:
-            if (known := plain.get((id(demand.bundles), priority))) is None:
-                keys = [(_key(demand, bundle, classes), bundle.count) for bundle in demand.bundles]
-                known = [(singles.setdefault(key, []), count) for key, count in keys]
-                plain[id(demand.bundles), priority] = known
-            for members, count in known:
-                members.append((demand.id, count, -1))
+            for bundle in demand.bundles:
+                members = plain.get((priority, bundle.needs)) if bundle.plain else None
+                if members is None:
+                    members = singles.setdefault(_key(demand, bundle, classes), [])
+                    if bundle.plain:
+                        plain[priority, bundle.needs] = members
+                members.append((demand.id, bundle.count, -1))
         elif gang is not None and gang not in gangs_as_singles:
             gangs.setdefault(priority, []).append(demand)
         else:

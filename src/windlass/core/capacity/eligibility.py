@@ -46,9 +46,8 @@ class Eligibility:
         """Classes that constraints between tasks name."""
         self.domains_elsewhere: set[tuple[str, str]] = set()
         """Labels and values of machines that no group owns, which spread constraints count."""
-        tasks = {id(demand.bundles): demand.bundles for demand in demands}  # most demands share their bundles
-        selective = (demand for demand in demands if not demand.plain)
-        parts: chain[Demand | Bundle] = chain(selective, chain.from_iterable(tasks.values()))
+        parts: list[Demand | Bundle] = [demand for demand in demands if not demand.plain]
+        parts += [bundle for demand in demands for bundle in demand.bundles if not bundle.plain]
         for part in parts:
             if part.where or part.prefer or part.any_of:
                 keys.update([condition.key for condition in chain(part.where, part.prefer, *part.any_of)])

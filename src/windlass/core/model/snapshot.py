@@ -270,7 +270,7 @@ class Slice:
         return idle_since(self.nodes, now if self.since is None else self.since)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bundle:
     """``count`` equal tasks."""
 
@@ -290,6 +290,21 @@ class Bundle:
     def selective(self) -> bool:
         """Whether it has conditions of its own."""
         return bool(self.where or self.prefer or self.tolerates or self.any_of)
+
+    @cached_attribute
+    def plain(self) -> bool:
+        """Whether it has no conditions or constraints of its own."""
+        return not self.selective and self.rules is NO_RULES
+
+    @cached_attribute
+    def mistake(self) -> str | None:
+        """Why no machine could ever run its tasks."""
+        for name, amount in self.needs:
+            if amount < 0:
+                return f"needs a negative amount of {name}"
+            if name in ACCELERATORS and amount > DEVICE and amount % DEVICE:
+                return f"needs {amount / DEVICE:g} {name}: above 1 it must be a whole number of devices"
+        return f"has a negative count ({self.count})" if self.count < 0 else None
 
     @property
     def rules(self) -> Rules:
@@ -352,7 +367,7 @@ class Demand:
 
     @cached_attribute
     def plain(self) -> bool:
-        """Whether it is no gang and has no conditions or constraints, except those of single bundles."""
+        """Whether it is no gang and has no conditions or constraints; its bundles may have some."""
         conditions = self.where or self.prefer or self.tolerates or self.any_of
         constraints = self.classes or self.apart or self.spread or self.together
         return not (self.gang or conditions or constraints)
@@ -361,17 +376,12 @@ class Demand:
     def count(self) -> int:
         return sum([bundle.count for bundle in self.bundles])
 
-    @cached_attribute
+    @property
     def mistake(self) -> str | None:
         """Why no machine could ever run it; a controller ignores such a record and goes on."""
         for bundle in self.bundles:
-            for name, amount in bundle.needs:
-                if amount < 0:
-                    return f"needs a negative amount of {name}"
-                if name in ACCELERATORS and amount > DEVICE and amount % DEVICE:
-                    return f"needs {amount / DEVICE:g} {name}: above 1 it must be a whole number of devices"
-            if bundle.count < 0:
-                return f"has a negative count ({bundle.count})"
+            if bundle.mistake is not None:
+                return bundle.mistake
         return None
 
 

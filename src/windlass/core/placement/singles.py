@@ -29,11 +29,8 @@ from .spares import closed, kept_spares
 def serve(draft: PlanDraft) -> None:
     """Places every demand of the snapshot, or records that it waits."""
     valid = []
-    mistakes: dict[int, str | None] = {}  # equal demands share their bundles: each tuple of bundles is checked once
     for demand in draft.snapshot.demands:
-        if (tasks := id(demand.bundles)) not in mistakes:
-            mistakes[tasks] = demand.mistake
-        if mistake := mistakes[tasks]:
+        if mistake := demand.mistake:
             draft.decisions.invalid.append((demand, mistake))
         elif demand.held:
             draft.decisions.held.append(demand)
