@@ -11,6 +11,15 @@ things:
   uses it in place of the purchases. With the demand of the pass before, this gives the purchases of the pass before,
   and nothing is bought twice. A third candidate takes the tightest node first, ready or in flight. Neither is made
   where no fewer slices could suffice (``buying/lower_bound``).
+
+One plan must not launch what the next one cancels. Two rules ensure that:
+
+- Slices for a ``min`` are bought before all others. Where those that are bought later count for it too, the draft is
+  made again with fewer slices for the ``min``.
+- A launch is cancelled only if it would not be bought again. Placed task by task, demand may use other slices in flight
+  than the plan that bought them for it: a spare, for example, which cannot be replaced at the max of its group. So when
+  launches are surplus, a candidate ignores all launches that could be cancelled, and then uses them in place of its
+  purchases. It is taken if it is no worse and fewer launches are surplus.
 """
 
 from __future__ import annotations
@@ -25,7 +34,7 @@ from windlass.core.capacity.room import Ints
 from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, State
 from windlass.core.model.snapshot import Gang, Snapshot
 from windlass.core.placement.gang_attempt import tasks_of
-from windlass.core.placement.minimums import free_slices
+from windlass.core.placement.minimums import free_slices, missing, unneeded_for_min
 from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
@@ -68,6 +77,12 @@ def best_draft(
     ``search``: small inputs with gangs are also served on cheaper sets of new slices.
     """
     snapshot_tables = SnapshotTables(snapshot, memo)
+    best = _best_purchases(snapshot_tables, served, opened, search=search)
+    return _keeping_launches(best, served, opened, search=search)
+
+
+def _best_purchases(snapshot_tables: SnapshotTables, served: Serve, opened: Serve, *, search: bool) -> PlanDraft:
+    """Returns the best of the candidates that differ in what they buy."""
     best, options = _first_draft(snapshot_tables, served, DraftOptions(), search=search)
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of(position) is not None for position in best.released)
@@ -80,11 +95,36 @@ def best_draft(
     return best
 
 
+CANCELLED = (State.QUEUED, State.REQUESTING)
+"""The states in which a launch that nothing needs is cancelled."""
+
+
+def _keeping_launches(best: PlanDraft, served: Serve, opened: Serve, *, search: bool) -> PlanDraft:
+    """Returns a draft that needs more of the launches in flight, where a plan without them would buy them again."""
+    snapshot = best.snapshot
+    if not snapshot.demands and not snapshot.requests:
+        return best  # for a min or a spare one slice is as good as another
+    surplus = _surplus(best, *CANCELLED)
+    if not surplus or any(best.group_of(position) is not None for position in best.released):
+        return best
+    stock = {
+        group: [p for state in reversed(CANCELLED) for p in best.snapshot_tables.of(group, state)]
+        for group, kind in enumerate(best.groups)
+        if not kind.frozen
+    }
+    other = _as_if_unbought(best.snapshot_tables, stock, served, opened, search=search)
+    if other is None or not _is_whole(other) or _leaves_ready(other):
+        return best
+    if _worth_with_minimums(other) > _worth_with_minimums(best):
+        return best
+    return other if _surplus(other, *CANCELLED) < surplus else best
+
+
 def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
     """Returns the plan without the queued slices that it would cancel anyway, if less demand waits then."""
     if not any(draft.decisions.unserved):
         return draft
-    cancelled = _queued_surplus(draft)
+    cancelled = _surplus(draft, State.QUEUED)
     if not cancelled:
         return draft
     other = served(draft.snapshot_tables, replace(draft.options, cancelled=cancelled))
@@ -94,8 +134,10 @@ def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
     return other if _worth(other) < _worth(draft) else draft
 
 
-def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
-    """Returns queued slices that no demand, minimum or request needs."""
+def _surplus(draft: PlanDraft, *states: State) -> frozenset[int]:
+    """Returns slices in flight, in some states, that no demand, minimum or request needs."""
+    if not any(draft.snapshot_tables.of(group, state) for group in range(len(draft.groups)) for state in states):
+        return frozenset()
     placed, found = draft.placed(), set[int]()
     scopes = draft.snapshot_tables.scopes
     live = [sum(draft.live_count(group) for group in scope.groups) for scope in scopes]
@@ -104,7 +146,7 @@ def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
         if kind.frozen or draft.limits.new[group]:
             continue
         mine = draft.snapshot_tables.scopes_of[group]
-        for position in reversed(draft.snapshot_tables.of(group, State.QUEUED)):
+        for position in reversed(draft.snapshot_tables.of(group, *states)):
             kept = position in draft.released or position in draft.requested or placed[position]
             if kept or draft.slices[position].id in kind.protected:
                 continue
@@ -125,6 +167,7 @@ def _first_draft(
         as_singles = served(snapshot_tables, replace(options, gangs_as_singles=frozenset({Gang.ANY})))
         best = as_singles if _is_whole(as_singles) else None
     best = best or served(snapshot_tables, options)
+    best = _without_unneeded_min(best, served)
     spread = [demand for demand in snapshot_tables.snapshot.demands if demand.gang == Gang.SPREAD]
     if 0 < len(spread) <= FEW_GANGS and best.strategy == "cheapest" and _buys_for_singles(best):
         as_singles = served(snapshot_tables, replace(options, gangs_as_singles=frozenset({Gang.ANY, Gang.SPREAD})))
@@ -133,6 +176,18 @@ def _first_draft(
     if search and (cheaper := cheaper_set(best, served)) is not None and _worth(cheaper) < _worth(best):
         best = cheaper
     return best, best.options
+
+
+def _without_unneeded_min(best: PlanDraft, served: Serve) -> PlanDraft:
+    """Leaves a ``min`` to purchases that come later, where these count for it too."""
+    while fewer := unneeded_for_min(best):
+        before = dict(best.options.fewer_min)
+        fewer_min = tuple(sorted((before | {at: before.get(at, 0) + count for at, count in fewer.items()}).items()))
+        other = served(best.snapshot_tables, replace(best.options, fewer_min=fewer_min))
+        if not _is_whole(other) or _worth_with_minimums(other) >= _worth_with_minimums(best):
+            break
+        best = other
+    return best
 
 
 FEW_GANGS = 8
@@ -200,6 +255,12 @@ def _worth(draft: PlanDraft) -> tuple[list[int], int, int]:
     )
 
 
+def _worth_with_minimums(draft: PlanDraft) -> tuple[list[int], int, int, int]:
+    """Sort key: the same, but what misses less of a ``min`` or a ``spare`` comes before what costs less."""
+    waiting, cost, nodes = _worth(draft)
+    return waiting, missing(draft), cost, nodes
+
+
 def _cannot_be_beaten(draft: PlanDraft) -> bool:
     """Whether nothing waits and every candidate must buy as many slices, none of which is cheaper or has fewer
     hosts."""
@@ -254,7 +315,6 @@ def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set
     draft.decisions = other.decisions.moved(place)
     draft.requested = {int(place[p]) for p in other.requested}
     draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
-    draft.requested |= {int(place[p]) for p in other.bought_for_requests() if place[p] < len(draft.slices)}
     offers, source = draft.offers, other.offers
     kept = ~np.isin(offers.position, np.array(sorted(hidden), np.int64))
     count = int(kept.sum())

@@ -43,6 +43,9 @@ class DraftOptions:
     """Queued slices that are given up from the start, so that their places are free."""
     ahead: tuple[tuple[int, int], ...] = ()
     """Slices, as (group, number), that are bought before demand is served; then nothing else is bought for demand."""
+    fewer_min: tuple[tuple[int, int], ...] = ()
+    """Slices, as (scope, number), that are not bought for a ``min`` before demand is served, because what is bought
+    later counts for it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ class PlanDraft:
         self.recalled: dict[int, Code] = {}
         """Slices that are uncordoned for a minimum or a request."""
         self.requested: set[int] = set()
-        """Slices that hold room for a standing request."""
+        """Slices, purchases included, that hold room for a standing request."""
         self.decisions = Decisions()
         self.purchases: list[Purchase] = []
 
@@ -297,11 +300,6 @@ class PlanDraft:
             for run in served.runs:
                 result[run.positions] = True
         return result
-
-    def bought_for_requests(self) -> list[int]:
-        """Positions of slices that are bought for requested room."""
-        mine = (purchase for purchase in self.purchases if purchase.code == Code.REQUEST)
-        return [purchase.position + index for purchase in mine for index in range(purchase.slices)]
 
     def sticky(self) -> Bools:
         """Returns groups that this plan has chosen already, or that have slices in flight."""

@@ -95,13 +95,15 @@ def _opened(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft
 def _served(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft:
     """Returns a draft with every minimum kept and every demand served or waiting."""
     draft = _opened(snapshot_tables, options)
-    raise_to_min(draft)
+    raise_to_min(draft, dict(options.fewer_min))
     meet_requests(draft)
     if options.ahead:
         buy_ahead(draft)
     serve(draft)
     draft.limits.closed = False
     hold_spares(draft)
+    if options.fewer_min:
+        raise_to_min(draft)
     return draft
 
 

@@ -7,7 +7,8 @@ both. A request is for room that must exist, busy or not, so it is packed on tot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -26,18 +27,60 @@ from .gang_attempt import try_of
 from .gangs import place_and_buy, serve_whole
 
 
-def raise_to_min(draft: PlanDraft) -> None:
-    """Calls slices back, then buys, until every group and family has its ``min`` or a limit stops it."""
-    for scope in draft.snapshot_tables.scopes:
+def raise_to_min(draft: PlanDraft, fewer: Mapping[int, int] | None = None) -> None:
+    """Calls slices back, then buys, until every group and family has its ``min`` or a limit stops it.
+
+    ``fewer``: by scope, how many are left to purchases that come later.
+    """
+    for at, scope in enumerate(draft.snapshot_tables.scopes):
         if not scope.min:
             continue
-        missing = scope.min - sum(draft.live_count(group) + draft.limits.new[group] for group in scope.groups)
+        wanted = scope.min - (fewer.get(at, 0) if fewer else 0)
+        missing = wanted - sum(draft.live_count(group) + draft.limits.new[group] for group in scope.groups)
         if missing <= 0:
             continue
         back = [position for group in scope.groups for position in _recallable(draft, group)][:missing]
         _recall(draft, back, Code.MIN)
         for purchase in _buy_in(draft, scope, missing - len(back), Code.MIN):
             draft.offer(purchase, draft.offers)
+
+
+def unneeded_for_min(draft: PlanDraft) -> dict[int, int]:
+    """Returns, by scope, how many slices were bought for its ``min`` that nothing uses and that it does not need,
+    because what was bought after them counts for it too."""
+    bought = [purchase for purchase in draft.purchases if purchase.code == Code.MIN]
+    if not bought or len(draft.purchases) == len(bought):
+        return {}
+    scopes, scopes_of = draft.snapshot_tables.scopes, draft.snapshot_tables.scopes_of
+    placed = draft.placed()
+    live = [sum(draft.live_count(g) + draft.limits.new[g] for g in scope.groups) for scope in scopes]
+    free = [sum(free_slices(draft, g, placed) for g in scope.groups) if scope.spare else 0 for scope in scopes]
+    found = Counter[int]()
+    for purchase in bought:
+        mine = scopes_of[purchase.group]
+        by = mine[-1] if purchase.owner else mine[0]
+        for position in range(purchase.position, purchase.position + purchase.slices):
+            if placed[position] or position in draft.requested:
+                continue
+            if any(live[at] <= scopes[at].min or (scopes[at].spare and free[at] <= scopes[at].spare) for at in mine):
+                break
+            found[by] += 1
+            for at in mine:
+                live[at], free[at] = live[at] - 1, free[at] - 1
+    return found
+
+
+def missing(draft: PlanDraft) -> int:
+    """Returns how many slices are missing for a ``min``, and how many free ones for a ``spare``."""
+    scopes = [scope for scope in draft.snapshot_tables.scopes if scope.min or scope.spare]
+    if not scopes:
+        return 0
+    placed, count = draft.placed(), 0
+    for scope in scopes:
+        count += max(0, scope.min - sum(draft.live_count(g) + draft.limits.new[g] for g in scope.groups))
+        if scope.spare:
+            count += max(0, scope.spare - sum(free_slices(draft, group, placed) for group in scope.groups))
+    return count
 
 
 def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> Iterator[Purchase]:
@@ -149,9 +192,10 @@ def _meet_together(draft: PlanDraft, table: Offers, requests: list[Demand]) -> b
 
 def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
     """Keeps the slices that hold requested room; those being released are called back."""
-    held = {int(p) for run in served.runs for p in run.positions if p < len(draft.slices)}
+    held = {int(p) for run in served.runs for p in run.positions}
     draft.requested |= held
-    back = sorted(p for p in held if draft.slices[p].state not in OFFERING and p not in draft.recalled)
+    here = (p for p in held if p < len(draft.slices))
+    back = sorted(p for p in here if draft.slices[p].state not in OFFERING and p not in draft.recalled)
     _recall(draft, back, Code.REQUEST)
     table.tier[np.isin(table.position, back)] = 0
 
