@@ -180,3 +180,35 @@ def test_of_two_launches_for_one_job_the_one_that_is_further_along_is_used() -> 
     made = plan(snapshot)
     assert [one.on for one in made.placements] == ["d"]
     assert [change.slice for change in made.cancel] == ["c"]
+
+
+MOVING = scenario(
+    "cheapest",
+    groups={
+        "big": {"resources": {"cpu": 16}, "max": 3, "price": 5, "scale_down": {"consolidate": True}},
+        "small": {"resources": {"cpu": 2}, "max": 3, "price": 1},
+    },
+    slices=[
+        {"id": "b", "group": "big", "state": "ready", "nodes": [{"id": "n", "used": {"cpu": 1}, "tasks": 1}]},
+    ],
+)
+
+
+@IN_FLIGHT
+def test_a_machine_that_work_moves_to_is_kept_while_the_work_is_there(state: State) -> None:
+    first = plan(MOVING)
+    assert first.launch == {"small": 1}
+    assert [change.slice for change in first.drain] == ["b"]
+    following = launches_on_their_way(MOVING, first, state)
+    extra = replace(following.slices[-1], id="z")
+    second = plan(replace(following, slices=(*following.slices, extra)))
+    assert [change.slice for change in second.cancel] == ["z"]
+    assert "the work of b moves to it" in {change.slice: change.reason.why for change in second.keep}["new:small:0"]
+
+
+def test_a_machine_that_work_moves_to_is_cancelled_when_the_work_has_ended() -> None:
+    following = launches_on_their_way(MOVING, plan(MOVING), State.QUEUED)
+    old, new = following.slices
+    [node] = old.nodes
+    ended = replace(old, nodes=(replace(node, used=(), tasks=0),))
+    assert [change.slice for change in plan(replace(following, slices=(ended, new))).cancel] == ["new:small:0"]

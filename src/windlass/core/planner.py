@@ -24,7 +24,7 @@ from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.minimums import buy_ahead, hold_spares, meet_requests, raise_to_min
 from windlass.core.placement.singles import serve
 from windlass.core.scale_down.candidates import Release
-from windlass.core.scale_down.consolidation import consolidate
+from windlass.core.scale_down.consolidation import consolidate, keep_for_moves
 from windlass.core.scale_down.idle import release_idle, release_surplus, surplus_reason
 from windlass.core.scale_down.over_limit import lower_to_limits
 from windlass.core.scale_down.utilization import marks_of, release_by_utilization, release_low_utilization
@@ -46,6 +46,7 @@ def plan(snapshot: Snapshot, memo: PlannerMemo | None = None) -> Plan:
     send_ahead(draft)
     waiting = waiting_items(draft)
     release = Release(draft, {item.demand: item for item in waiting})
+    keep_for_moves(release)
     release_surplus(release)
     release_idle(release)
     release_low_utilization(release)

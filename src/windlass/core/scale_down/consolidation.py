@@ -2,7 +2,8 @@
 
 A ready slice with work is released when all of its work fits on other running slices (that always pays), or on one
 cheaper new slice (that pays if an hour's saving is more than the new slice costs while it boots). The least used slice
-goes first, with one move per plan and group.
+goes first, with one move per plan and group. The new slice is kept while it is in flight and the old one still has its
+work: nothing else needs it then.
 
 The conditions of running work are not known. So its new node must have every label of the old one, and no taint that
 the old one lacks. The work of one node stays together on one node, the work of several hosts of one slice stays on as
@@ -11,13 +12,14 @@ many hosts of one slice, and work with unknown needs (a task that uses nothing) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from windlass.core.capacity.offers import READY_TIER
 from windlass.core.capacity.room import Ints, Need
 from windlass.core.model.conditions import Taint
+from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, seconds
 from windlass.core.model.snapshot import Node
@@ -147,24 +149,17 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     draft = release.draft
     group = draft.group_of(position)
     assert group is not None
-    old, fresh = draft.groups[group], draft.group_table.fresh
-    found = []
-    for other, new in enumerate(draft.groups):
-        if new.price is None or release.wanted[other] or draft.limits.headroom(other) < 1 or len(work) > new.hosts:
-            continue
-        if new.fallback and old.family == new.family and not old.fallback:
-            continue
-        alike = all(
-            _looks_alike(_labels(draft, position, node), old.taints, new.node_labels(), new.taints) for node, _ in work
-        )
-        saving = (old.price or 0) - new.price
-        pays = saving * 3600 > new.price * new.boot_seconds
-        if alike and pays and all(fresh.capacity(need)[other] > 0 for _, need in work):
-            found.append((new.price, new.rank, other, saving))
+    old = draft.groups[group]
+    found = [
+        (new.price or 0, new.rank, other)
+        for other, new in enumerate(draft.groups)
+        if not release.wanted[other] and draft.limits.headroom(other) >= 1 and _pays(draft, position, work, other)
+    ]
     if not found:
         return False
-    _, _, other, saving = min(found)
+    _, _, other = min(found)
     new = draft.groups[other]
+    saving = (old.price or 0) - (new.price or 0)
     why = (
         f"its work fits on one new {new.name}: {format_money(new.price or 0)}/h instead of "
         f"{format_money(old.price or 0)}/h saves {format_money(saving)}/h, boot of {seconds(new.boot_seconds)} counted"
@@ -173,3 +168,45 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
         return False
     draft.buy(other, 1, Code.CONSOLIDATE, draft.slices[position].id)
     return True
+
+
+def _pays(draft: PlanDraft, position: int, work: Work, other: int) -> bool:
+    """Whether the work of a slice fits on one new slice of another group, and an hour's saving is more than that costs
+    while it boots."""
+    old, new = draft.groups[draft.group_of(position) or 0], draft.groups[other]
+    if new.price is None or len(work) > new.hosts or (new.fallback and old.family == new.family and not old.fallback):
+        return False
+    if ((old.price or 0) - new.price) * 3600 <= new.price * new.boot_seconds:
+        return False
+    alike = all(
+        _looks_alike(_labels(draft, position, node), old.taints, new.node_labels(), new.taints) for node, _ in work
+    )
+    return alike and all(draft.group_table.fresh.capacity(need)[other] > 0 for _, need in work)
+
+
+def keep_for_moves(release: Release) -> None:
+    """Keeps launches to which the work of a slice moves that an earlier plan has released for them: one for each."""
+    draft = release.draft
+    for position in draft.snapshot_tables.recallable:
+        group = draft.group_of(position)
+        if group is None or not draft.busy(position) or position in draft.recalled or position in release.placed:
+            continue
+        kind = draft.groups[group]
+        if kind.price is None or not (kind.scale_down and kind.scale_down.consolidate):
+            continue
+        work = _work(draft, position)
+        if not all(node.used for node, _ in work):
+            continue
+        launch = next(_launches_for(release, position, work), None)
+        if launch is not None:
+            why = f"{draft.slices[launch].state}: the work of {draft.slices[position].id} moves to it"
+            release.stays[launch] = Reason(Code.LAUNCHING, why)
+
+
+def _launches_for(release: Release, position: int, work: Work) -> Iterator[int]:
+    """Yields launches that nothing else needs and to which the work of a slice may move, the cheapest first."""
+    draft = release.draft
+    for other in sorted(range(len(draft.groups)), key=lambda at: (draft.groups[at].price or 0, draft.groups[at].rank)):
+        here = [p for state in (State.REQUESTING, State.QUEUED) for p in draft.snapshot_tables.of(other, state)]
+        if here and _pays(draft, position, work, other):
+            yield from (p for p in here if p not in release.stays and not release.is_pinned(p))

@@ -16,7 +16,7 @@ def release_surplus(release: Release) -> None:
     for group in range(len(draft.groups)):
         for state in (State.QUEUED, State.REQUESTING):
             for position in reversed(draft.snapshot_tables.of(group, state)):
-                if not release.is_pinned(position):
+                if not release.is_pinned(position) and position not in release.stays:
                     release.release(position, surplus_reason(draft, position))
 
 
