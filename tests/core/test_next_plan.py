@@ -67,6 +67,23 @@ def test_the_place_of_a_machine_that_no_min_needs_is_used_for_another_spare() ->
     assert cancelled_next(snapshot, State.QUEUED) == []
 
 
+def test_a_free_machine_counts_for_the_min_of_its_family_whatever_is_cheaper_without_it() -> None:
+    """A candidate that ignores the free machine first would buy two of the cheaper group, and no spare."""
+    snapshot = read_plain(
+        {
+            "cluster": {"choose": "cheapest", "max_launching": 2},
+            "families": {"fast": {"min": 2, "max": 5}},
+            "groups": {
+                "held": {"resources": {"gpu": 2}, "max": 2, "spare": 2, "price": 3, "family": "fast"},
+                "small": {"resources": {"cpu": 2}, "max": 2, "price": 1, "family": "fast"},
+            },
+            "slices": [{"id": "s", "group": "held", "state": "ready"}],
+        }
+    )
+    assert plan(snapshot).launch == {"held": 1}
+    assert cancelled_next(snapshot, State.QUEUED) == []
+
+
 def test_the_min_of_a_family_is_bought_before_demand_takes_the_last_place() -> None:
     snapshot = read_plain(
         {

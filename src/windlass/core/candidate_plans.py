@@ -90,7 +90,9 @@ def _best_purchases(snapshot_tables: SnapshotTables, served: Serve, opened: Serv
         return best
     unbought = _as_if_unbought(snapshot_tables, stock, served, opened, search=search)
     for other in (unbought, served(snapshot_tables, replace(options, ignore_tiers=True, ahead=()))):
-        if other is not None and _is_whole(other) and _worth(other) < _worth(best) and not _leaves_ready(other):
+        if other is None or not _is_whole(other) or _worth(other) >= _worth(best):
+            continue
+        if not _leaves_ready(other) and not unneeded_for_min(other):
             best = other
     return best
 

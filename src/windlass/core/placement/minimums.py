@@ -47,9 +47,9 @@ def raise_to_min(draft: PlanDraft, fewer: Mapping[int, int] | None = None) -> No
 
 def unneeded_for_min(draft: PlanDraft) -> dict[int, int]:
     """Returns, by scope, how many slices were bought for its ``min`` that nothing uses and that it does not need,
-    because what was bought after them counts for it too."""
+    because others count for it too."""
     bought = [purchase for purchase in draft.purchases if purchase.code == Code.MIN]
-    if not bought or len(draft.purchases) == len(bought):
+    if not bought:
         return {}
     scopes, scopes_of = draft.snapshot_tables.scopes, draft.snapshot_tables.scopes_of
     placed = draft.placed()
