@@ -26,8 +26,7 @@ _COMING: Final = {
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
     """Returns the reason for every slice that this plan keeps and that is not plainly busy."""
     slices = release.draft.slices
-    placed = [position for position in release.placed if position < len(slices)]
-    for position in sorted({*release.draft.snapshot_tables.not_busy, *placed}):
+    for position in sorted({*release.draft.snapshot_tables.not_busy, *release.placed}):
         if position in moved:
             continue
         item = slices[position]

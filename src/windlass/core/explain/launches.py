@@ -27,10 +27,6 @@ SHOWN_DEMANDS = 2
 """Largest number of demands that the reason of a launch names."""
 
 
-FEW_PIECES = 64
-"""Up to this many numbers, adding them one by one is faster than with arrays."""
-
-
 def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     """Returns the tasks placed on each purchase, by demand; a purchase is identified by the position of its first
     slice.
@@ -69,18 +65,14 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
 
 def _by_purchase(draft: PlanDraft, starts: Ints, runs: Sequence[PlacedRun]) -> dict[int, int]:
     """Returns how many of the tasks are on each purchase."""
-    found: dict[int, int] = {}
-    for run in runs:
-        new = run.positions >= len(draft.slices)
-        firsts = starts[np.searchsorted(starts, run.positions[new], "right") - 1]
-        if len(firsts) > FEW_PIECES:  # the same purchase repeatedly: add up at once
-            firsts, inverse = np.unique(firsts, return_inverse=True)
-            counts = np.bincount(inverse, run.counts[new]).astype(np.int64)
-        else:
-            counts = run.counts[new]
-        for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
-            found[first] = found.get(first, 0) + count
-    return found
+    if not runs:
+        return {}
+    positions = np.concatenate([run.positions for run in runs])
+    new = positions >= len(draft.slices)
+    purchases = np.searchsorted(starts, positions[new], "right") - 1
+    counts = np.bincount(purchases, np.concatenate([run.counts for run in runs])[new]).astype(np.int64)
+    found = np.flatnonzero(counts)
+    return dict(zip(starts[found].tolist(), counts[found].tolist(), strict=True))
 
 
 def _pieces(draft: PlanDraft, starts: Ints, runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:

@@ -25,7 +25,8 @@ class Release:
     def __init__(self, draft: PlanDraft, waiting: dict[str, Waiting]) -> None:
         self.draft = draft
         placed = draft.placed()
-        self.placed = frozenset(placed.nonzero()[0].tolist())
+        self.placed = frozenset(placed[: len(draft.slices)].nonzero()[0].tolist())
+        """Slices that exist and have demand placed on them."""
         self.live = [self._live(group) for group in range(len(draft.groups))]
         self.free = [0] * len(draft.groups)
         """Counted only where a rule needs it."""
