@@ -127,6 +127,11 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
             "a twin is not a breach while a dead leader's lease keeps every controller from observing",
         ),
         (SwarmTask(3000229, 24.0), "a machine that came and went while no controller ran cannot be billed"),
+        (
+            SwarmTask(3200422, 24.0),
+            "a queued launch whose place went to another launch is cancelled on unknown input too",
+        ),
+        (SwarmTask(3200457, 24.0), "a slice whose work is seen while its provider is silent is billed on"),
         (SwarmTask(3100163, 24.0), "a machine that was never charged gets nothing back after the clock was set"),
     ],
 )

@@ -1,6 +1,7 @@
 """``decide`` applies a plan to the state of every slice, as transitions. Pure; the actuator makes the calls.
 
-While a source is unknown nothing shrinks: only launches, uncordons and unmarks of such a plan are applied.
+While a source is unknown nothing shrinks: only launches, uncordons and unmarks of such a plan are applied, and launches
+that are still queued are cancelled.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ def decide(
         deciding.move(change.slice, State.READY, change.reason)
     for change in plan.unmark:
         deciding.mark(change.slice, None)
+    for change in plan.cancel:
+        # A queued launch has no machine, and this plan may have given its place under a limit to another launch.
+        if not unknown or deciding.is_queued(change.slice):
+            deciding.cancel(change.slice, change.reason)
     if not unknown:
         deciding.end_certified()
-        for change in plan.cancel:
-            deciding.cancel(change.slice, change.reason)
         for change in plan.drain:
             if not (settings.final_cordons and deciding.would_wait_for_work(change)):
                 deciding.move(change.slice, State.CORDONED, change.reason)
@@ -104,6 +107,10 @@ class _Deciding:
         """Whether a slice with work on it is to be drained only to save money."""
         record = self.record(change.slice)
         return record is not None and record.busy_nodes > 0 and change.reason.code in SAVING
+
+    def is_queued(self, slice_id: str) -> bool:
+        record = self.record(slice_id)
+        return record is not None and record.state is State.QUEUED
 
     def cancel(self, slice_id: str, reason: Reason) -> None:
         """Cancel a launch that is no longer needed; not while hosts of it are in the workload, because they may hold

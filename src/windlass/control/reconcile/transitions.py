@@ -329,9 +329,11 @@ def _with_observation(
     elif sight.provider_known:
         changes = _when_absent(record, sight, now)
     elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
-        # Not observed now. Two lists without it, with a long gap in between, do not prove that it was missing all the
-        # time.
+        # Not observed now, and its work is seen. Two lists without it, with a long gap in between, do not prove that it
+        # was missing all the time; so it is billed on, too.
         changes = {"absent_since": None}
+        if record.bill_from is not None:
+            changes |= {"billed_since": record.bill_from, "bill_from": None}
     if sight.workload_known:
         changes |= _from_workload(record, sight, group, now)
     if record.leaving is None and record.state not in ENDING:
