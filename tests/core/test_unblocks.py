@@ -110,6 +110,35 @@ def test_a_group_in_a_further_domain_is_written_with_all_that_the_plan_of_it_cou
     assert replace(new, name=old.name, labels=old.labels) == old
 
 
+def test_a_group_in_a_further_domain_is_not_in_a_family_of_offers() -> None:
+    """The limits of such a family stand in a group with `offers`, which takes no further groups."""
+    snapshot = read_plain(
+        {
+            "families": {"fast": {"max": 8}},
+            "groups": {
+                "fast/a": {"resources": {"cpu": 4}, "labels": {"zone": "z1"}, "family": "fast", "fallback": True},
+            },
+            "demands": [
+                {
+                    "id": "web",
+                    "needs": {"cpu": 1},
+                    "count": 2,
+                    "classes": ["web"],
+                    "apart": [{"from": "web", "by": "zone"}],
+                }
+            ],
+        }
+    )
+    [family] = snapshot.cluster.families
+    offers = replace(family, section="groups")
+    snapshot = replace(snapshot, cluster=replace(snapshot.cluster, families=(offers,)))
+    (way,) = (one for one in plan(snapshot).unblocks["web"] if one.change == "a group like fast/a in another zone")
+    [(path, written)] = way.set
+    assert path == ("groups", "fast-a-in-another-zone")
+    assert (written["max"], written.get("family"), written.get("fallback")) == (8, None, None)
+    assert not waits(plan(applied(snapshot, way.set)), "web")
+
+
 @pytest.mark.parametrize("kind", ["any", "same-slice"])
 def test_bundles_that_are_changed_keep_everything_else_that_they_have(kind: str) -> None:
     """A setting replaces the whole list of bundles."""

@@ -267,9 +267,14 @@ def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
     )
 
 
-def further_domain(group: Group, key: str) -> Edit:
-    """Adds a group like this one, with another value of a label. It is available, and has no min and no spares."""
-    name, value = f"{group.name}-in-another-{key}", f"another-{key}"
+def further_domain(group: Group, family: Family | None, key: str) -> Edit:
+    """Adds a group like this one, with another value of a label. It is available, and has no min and no spares.
+
+    A family that is made of offers takes no further group, so the new group has limits of its own.
+    """
+    name, value = f"{group.name.replace('/', '-')}-in-another-{key}", f"another-{key}"
+    if family is not None and family.section == "groups":
+        group = replace(group, family="", fallback=False, max_of_family=False)
     new = Group(
         name,
         group.resources,

@@ -248,7 +248,8 @@ class Unblocker:
         keys = dict.fromkeys([rule.by for rule in rules] + [rule.over for rule in spreads])
         group = min(groups, key=lambda one: (one.price or 0, one.rank, one.name), default=None)
         if group is not None:
-            yield from (further_domain(group, key) for key in keys if key not in (NODE, SLICE))
+            family = self._family_of(group)
+            yield from (further_domain(group, family, key) for key in keys if key not in (NODE, SLICE))
 
     def _raised_at_most(self, demand: Demand) -> Iterator[Edit]:
         for index, rule in enumerate(demand.apart):
