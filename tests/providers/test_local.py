@@ -21,7 +21,7 @@ import pytest
 from tests.providers.local_processes import marked, pid_of
 from windlass.providers.local.faults import LocalFault
 from windlass.providers.local.provider import LocalProvider
-from windlass.providers.local.supervisor import HostProcess
+from windlass.providers.local.supervisor import HostProcess, remember_end
 from windlass.providers.protocol import (
     HostOrder,
     InsufficientCapacity,
@@ -838,3 +838,9 @@ def test_hosts_get_the_usual_variables_and_those_that_are_named_and_no_secrets(t
     assert "PGPASSWORD" not in found
     assert "AWS_SECRET_ACCESS_KEY" not in found
     assert (found["HF_TOKEN"], found["LC_ALL"], found["PATH"]) == ("wanted", "C", os.environ["PATH"])
+
+
+def test_the_record_of_an_end_does_not_make_a_removed_directory_again(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        remember_end(tmp_path / "removed", "a-1", 0.0)
+    assert not (tmp_path / "removed").exists()

@@ -213,6 +213,8 @@ class PoolHost:
             self.store.close()
         if self._given_directory is None:
             shutil.rmtree(self.directory, ignore_errors=True)
+            # A node that ends at this moment may have written its record into a directory that was just emptied.
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _take_all(*steps: Callable[[], object]) -> None:

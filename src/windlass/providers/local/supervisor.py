@@ -166,9 +166,12 @@ def day_of(at: float) -> str:
 
 
 def remember_end(root: Path, slice_id: str, at: float) -> None:
-    """Create an empty file which records that this id has ended, and when: it never launches again."""
+    """Create an empty file which records that this id has ended, and when: it never launches again. A root that was
+    removed meanwhile is not made again: ``FileNotFoundError``.
+    """
     day = root / ENDED / day_of(at)
-    day.mkdir(mode=0o700, parents=True, exist_ok=True)
+    day.parent.mkdir(mode=0o700, exist_ok=True)
+    day.mkdir(mode=0o700, exist_ok=True)
     (day / slice_id).touch(mode=0o600)
     os.utime(day / slice_id, (at, at))
 
