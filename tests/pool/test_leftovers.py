@@ -112,15 +112,17 @@ class Session:
     def __init__(self, directory: Path, base: Path) -> None:
         self.program = Program(directory, SESSION.format(base=str(base)))
         owner = self.program.process.pid
-        eventually(lambda: self.program.said() and len(self._members(owner)) == 3, 60, self.program.said)
-        self.directory = Path(self.program.said().strip())
-        self.members = self._members(owner)
-        (guard,) = set(children(owner)) - set(self.members)
-        self.owners = [guard, owner]
+        self.members: list[int] = []
+        self.owners: list[int] = []
 
-    @staticmethod
-    def _members(owner: int) -> list[int]:
-        return [pid for pid in children(owner) if "sleep 600" in command(pid)]
+        def started() -> bool:
+            found = children(owner)
+            self.members = [pid for pid in found if "sleep 600" in command(pid)]  # none while it is being replaced
+            self.owners = [*(pid for pid in found if pid not in self.members), owner]
+            return len(self.members) == 3 and len(self.owners) == 2
+
+        eventually(lambda: self.program.said() and started(), 60, self.program.said)
+        self.directory = Path(self.program.said().strip())
 
     def living(self) -> list[int]:
         return [pid for pid in self.members if "sleep 600" in command(pid)]

@@ -40,6 +40,20 @@ def test_what_would_be_over_in_a_moment_is_shared_out_in_one_round():
     assert [pace.size(80, 4, 4), pace.size(60, 4, 3), pace.size(40, 4, 2), pace.size(20, 4, 1)] == [20] * 4
 
 
+def test_the_last_tasks_do_not_all_go_behind_the_one_slot_that_has_none_behind_it():
+    assert learned([2**-10] * 100).size(60, 8, 0) == 20
+
+
+def test_batches_do_not_become_so_small_that_sending_costs_more_than_they_take():
+    pace, waiting, sizes = learned([2**-10] * 500), 4000, []
+    while waiting:
+        sizes.append(pace.size(waiting, 8, 0))
+        waiting -= sizes[-1]
+    assert sizes[0] == 250
+    assert sorted(sizes, reverse=True) == sizes
+    assert min(sizes[:-1]) == 20
+
+
 def test_one_slow_task_among_quick_ones_makes_batches_small_for_a_while():
     pace = learned([0.001] * 100)
     before = pace.size(100_000, 1, 1)

@@ -170,6 +170,17 @@ def _gone(pid):
     return look
 
 
+def waits_for(go):
+    """Returns a function that returns its argument when a file exists."""
+
+    def until_go(value):
+        while not go.exists():
+            time.sleep(0.01)
+        return value
+
+    return until_go
+
+
 async def scheduler_of(one):
     (scheduler,) = [pid for pid, command in await one.stage.leftovers() if "dask.scheduler" in command]
     return scheduler
@@ -177,11 +188,7 @@ async def scheduler_of(one):
 
 def test_a_scheduler_that_dies_is_restarted_and_calls_continue(tmp_path):
     go = tmp_path / "go"
-
-    def until_go(value):
-        while not go.exists():
-            time.sleep(0.01)
-        return value
+    until_go = waits_for(go)
 
     async def test():
         async with pool() as one:
@@ -203,11 +210,7 @@ def test_a_scheduler_that_dies_is_restarted_and_calls_continue(tmp_path):
 
 def test_what_ends_while_there_is_no_scheduler_is_reported_once_when_there_is_one_again(tmp_path):
     go = tmp_path / "go"
-
-    def until_go(value):
-        while not go.exists():
-            time.sleep(0.01)
-        return value
+    until_go = waits_for(go)
 
     async def test():
         async with pool() as one:
@@ -228,11 +231,7 @@ def test_what_ends_while_there_is_no_scheduler_is_reported_once_when_there_is_on
 
 def test_a_scheduler_that_hangs_is_restarted_and_no_node_is_lost(tmp_path):
     go = tmp_path / "go"
-
-    def until_go(value):
-        while not go.exists():
-            time.sleep(0.01)
-        return value
+    until_go = waits_for(go)
 
     async def test():
         async with pool(unhealthy_timeout=1.0) as one:
@@ -247,6 +246,53 @@ def test_a_scheduler_that_hangs_is_restarted_and_no_node_is_lost(tmp_path):
             assert (await one.ended(call)).ending == "done"
             assert await one.value("n", lambda: 1) == 1
             assert [event[0] for event in one.events.of("n")] == ["joined"]
+
+    run(test())
+
+
+def test_a_scheduler_that_hangs_while_it_starts_again_is_ended_and_no_node_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_RESTARTING", 5.0)
+    go = tmp_path / "go"
+    until_go = waits_for(go)
+
+    async def test():
+        async with pool(unhealthy_timeout=1.0) as one:
+            await one.node("n")
+            call = one.run("n", until_go, "done")
+            await one.began(call)
+            first = await scheduler_of(one)
+
+            async def next_scheduler():
+                found = [pid for pid, command in await one.stage.leftovers() if "dask.scheduler" in command]
+                return [pid for pid in found if pid != first]
+
+            os.kill(first, signal.SIGKILL)
+            (second,) = await eventually(next_scheduler, within=PATIENCE)
+            os.kill(second, signal.SIGSTOP)
+            await eventually(_gone(second), within=PATIENCE)
+            await one.events.until(lambda: ("engine", "up") in one.events.all, PATIENCE)
+            go.touch()
+            assert (await one.ended(call)).ending == "done"
+            assert await one.value("n", lambda: 1) == 1
+            assert [event[0] for event in one.events.of("n")] == ["joined"]
+
+    run(test())
+
+
+def test_the_silence_of_a_node_does_not_count_while_there_is_no_scheduler():
+    async def test():
+        async with pool(unhealthy_timeout=1.0) as one:
+            await one.node("n")
+            processes = [pid for pid, command in await one.stage.leftovers() if "dask.node" in command]
+            for pid in processes:
+                os.kill(pid, signal.SIGSTOP)
+            await one.events.until(lambda: "silent" in [event[0] for event in one.events.of("n")], PATIENCE)
+            os.kill(await scheduler_of(one), signal.SIGKILL)
+            await one.events.until(lambda: "heard" in [event[0] for event in one.events.of("n")], PATIENCE)
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
+            assert await one.value("n", lambda: 1) == 1
+            assert "left" not in [event[0] for event in one.events.of("n")]
 
     run(test())
 

@@ -27,8 +27,8 @@ BYTES: Final = 8 << 20
 """Most bytes of arguments in one batch."""
 ROUNDS: Final = 2
 """Batches that each slot should get of the waiting tasks at least, so that all slots end at about the same time."""
-
-
+SMALLEST: Final = 0.02
+"""Seconds of work that a batch has at least while enough waits: smaller ones cost more than they gain."""
 UNSEEN: Final = 0.1
 """Seconds for which the end of a task may be unknown: results of a batch are collected a few times a second."""
 WORTH: Final = 0.05
@@ -57,14 +57,15 @@ class Pace:
 
     def size(self, waiting: int, slots: int, free: int, running: float = 0.0) -> int:
         """Return the number of tasks in the next batch, from how many wait, how many slots there are, and how many are
-        free.
+        free; ``free`` is 0 for a batch that is queued behind another.
         """
         mean = self.estimate(running)
         if self.mean is None or mean is None:
             return 1
-        share = -(-waiting // max(1, free))
-        fair = share if share * mean <= LEAST else -(-waiting // (ROUNDS * max(1, slots)))
-        return max(1, min(int(AIM / mean), STEP * self.largest, fair))
+        fair = max(-(-waiting // (ROUNDS * max(1, slots))), int(SMALLEST / mean))
+        if free and (share := -(-waiting // free)) * mean <= LEAST:
+            fair = share
+        return max(1, min(int(AIM / mean), STEP * self.largest, fair, waiting))
 
     def is_short(self, size: int, running: float = 0.0) -> bool:
         """Return whether a batch of this size is known to be short."""

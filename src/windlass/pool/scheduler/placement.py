@@ -157,10 +157,9 @@ class Placer:
         slots = sum(len(node.slots) for node in nodes)
         if any(any(node.free_slots()) for node in nodes):
             return
-        left = sum(len(slot.calls) == 1 for node in nodes for slot in node.slots)
         for kind, line in self.waiting.lines():
             pace, longest = self.pace(kind), running.get(kind, 0.0)
-            size = pace.size(len(line), slots, slots, longest)
+            size = pace.size(len(line), slots, 0, longest)
             if not kind.batched or line[0].alone or not pace.is_short(size, longest):
                 continue
             for node in nodes:
@@ -172,8 +171,7 @@ class Placer:
                     first = slot.calls[0]
                     alike = first.kind.needs == kind.needs and (limits is None or first.kind is kind)
                     if len(slot.calls) == 1 and alike and self._is_short(first, running):
-                        self._send(self._batch(kind, slots, left, running), node, slot, None)
-                        left -= 1
+                        self._send(self._batch(kind, slots, 0, running), node, slot, None)
 
     def _is_short(self, call: TaskPlacement, running: Mapping[Kind, float]) -> bool:
         kind = call.kind

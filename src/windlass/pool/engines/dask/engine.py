@@ -37,7 +37,7 @@ from windlass.workloads.protocol import Join
 
 from .calls import CarriedCall, EngineNode, new_results
 from .messages import BEAT, MOST, NODE, DaskNodeOrder, OrderedWriter
-from .scheduler_process import SchedulerProcess
+from .scheduler_process import STARTING, SchedulerProcess
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,16 @@ _SILENT: Final = 5.0
 _REJOINING: Final = 20.0
 """Seconds within which nodes must be back after the scheduler was started again."""
 
+_RESTARTING: Final = 15.0
+"""Seconds that a scheduler has at least to start again: on a busy machine it takes several."""
+
 _RESTARTS: Final = 5
 
 _RESTART_WINDOW: Final = 60.0
 """How many restarts of the scheduler are allowed, within how many seconds; after more the engine is lost."""
+
+_LAST_MESSAGES: Final = 2.0
+"""Seconds for the last messages of a scheduler that has ended. They are in memory already."""
 
 _UNACKNOWLEDGED: Final = 500
 """Number of events of a node that are acknowledged at once, not at the next second."""
@@ -90,6 +96,7 @@ class DaskEngine:
         self._directory = working_directory()
         self._silent_after = max(2 * BEAT, min(_SILENT, unhealthy_timeout))
         self._hung_after = max(_SILENT, unhealthy_timeout)
+        self._restarting = min(STARTING, max(_RESTARTING, unhealthy_timeout))
         self._silence = 0.0
         """Seconds since the last message of the scheduler."""
         self._silent = False
@@ -121,26 +128,29 @@ class DaskEngine:
             store = listener.data_store()
             if store is not None:
                 self._data = DataServer(store, self._host, self._credentials)
-            await self._launch()
+            await self._launch(STARTING)
         except BaseException:
             await self.close()
             raise
         self._do(self._watch_heartbeats())
 
-    async def _launch(self) -> None:
+    async def _launch(self, timeout: float) -> None:
         """Start a scheduler and connect to it."""
         scheduler = self._running_scheduler
-        messages = await scheduler.start()
+        messages = await scheduler.start(timeout)
         self._silence, self._silent = 0.0, False
         process, comm = scheduler.process, scheduler.comm
         assert process is not None
         assert comm is not None
         self._writer = OrderedWriter(comm)
-        self._do(self._read_messages(comm, messages))
-        self._do(self._watch_scheduler(process))
+        reading = self._do(self._read_messages(comm, messages))
+        self._do(self._watch_scheduler(process, reading))
 
-    async def _watch_scheduler(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch_scheduler(self, process: asyncio.subprocess.Process, reading: asyncio.Future[None]) -> None:
+        """Start the scheduler again when its process has ended. ``reading``: reads its messages."""
         code = await process.wait()
+        # Its last messages first: a node that one of them reports as connected is not connected to the next scheduler.
+        await asyncio.wait([reading], timeout=_LAST_MESSAGES)
         if self._closing:
             return
         why = f"the Dask scheduler's process ended with code {code}"
@@ -151,8 +161,9 @@ class DaskEngine:
         if self._writer is not None:
             self._writer.stop()
         self._writer = None
-        for node in self._nodes.values():
+        for name, node in self._nodes.items():
             node.connected = False
+            self._hear(name, node)  # its heartbeats cannot arrive now; its silence is counted from its reconnection
         self._events.on_engine_down(f"{why}; it is being started again")
         while True:
             now = time.monotonic()
@@ -165,7 +176,7 @@ class DaskEngine:
                 self._lose_engine(f"{often}. Its last output: {words}" if words else often)
                 return
             try:
-                await self._launch()
+                await self._launch(self._restarting)
             except EngineError as error:
                 log.warning("the Dask scheduler could not be started again: %s", error)
                 await asyncio.sleep(1.0)
@@ -296,10 +307,11 @@ class DaskEngine:
         if self._writer is not None:
             self._writer.send((node, order))
 
-    def _do(self, what: Coroutine[Any, Any, Any]) -> None:
+    def _do(self, what: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         task = asyncio.ensure_future(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _soon(self, call: str, outcome: CallOutcome) -> None:
         asyncio.get_running_loop().call_soon(self._events.on_call_ended, call, outcome)
@@ -392,16 +404,19 @@ class DaskEngine:
         node = self._nodes.get(name)
         if node is None:
             return  # it was abandoned: its calls ran on other nodes
-        node.silence = 0.0
-        if node.silent:
-            node.silent = False
-            self._events.on_node_heard(name)
+        self._hear(name, node)
         for number, message in events:
             if number > node.event:
                 node.event = number
                 self._handle_event(node, *message)
         if node.event - node.acknowledged > _UNACKNOWLEDGED:
             self._acknowledge(name, node)
+
+    def _hear(self, name: str, node: EngineNode) -> None:
+        node.silence = 0.0
+        if node.silent:
+            node.silent = False
+            self._events.on_node_heard(name)
 
     def _handle_event(self, node: EngineNode, kind: str, *message: Any) -> None:
         if kind == "why":
@@ -446,6 +461,8 @@ class DaskEngine:
         node = self._nodes.pop(name, None)
         if node is None:
             return
+        if node.calls and not self._closing:
+            log.warning("node %s was lost while %d calls ran there: %s", name, len(node.calls), why)
         self._unwanted.add(name)
         for call, carried in list(node.calls.items()):
             self._end(call, CallOutcome("lost", detail=why, began=carried.began))

@@ -11,6 +11,7 @@ import asyncio
 import json
 import platform
 import socket
+import sys
 import time
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -31,12 +32,16 @@ from .messages import DaskNodeOrder, OrderedWriter, security_of
 
 CONNECTING: Final = 60.0
 """Seconds for the first connection."""
-RECONNECTING: Final = 20.0
-"""Seconds for the reconnection."""
+RECONNECTING: Final = 90.0
+"""Seconds for the reconnection: longer than the pool waits for a scheduler that hangs while it starts."""
+_ATTEMPT: Final = 5.0
+"""Seconds of one attempt. Within one, Dask doubles the pauses between its own: a longer attempt would still pause when
+the scheduler is back.
+"""
 _PAUSE: Final = 0.2
 _FIRST_LOOK: Final = 0.004
 _LAST_LOOK: Final = 0.05
-"""Seconds between two checks for results of a batch, at its beginning and later."""
+"""Seconds between two checks for results of batches, when a slot has just begun to work and later."""
 _KNOWN: Final = 10_000
 """Number of call ids that are remembered, so that a call that is resent does not run twice."""
 
@@ -60,6 +65,8 @@ class _LinkSlot:
     frames: FrameBuffer = field(default_factory=FrameBuffer)
     running: _LinkCall | None = None
     waiting: deque[_LinkCall] = field(default_factory=deque)
+    pause: float = _FIRST_LOOK
+    """Seconds until the next check for results; it grows until the slot has nothing to do."""
 
 
 class NodeLink:
@@ -88,7 +95,10 @@ class NodeLink:
         """Run until the scheduler or the node is gone."""
         node = asyncio.create_task(self._from_supervisor())
         scheduler = asyncio.create_task(self._connected())
-        await asyncio.wait([node, scheduler], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([node, scheduler], return_when=asyncio.FIRST_COMPLETED)
+        for error in [one.exception() for one in done]:
+            if error is not None:
+                self._report_end(f"its link to the pool failed: {type(error).__name__}: {error}")
         scheduler.cancel()
         if self._writer is not None:
             await self._writer.close()
@@ -104,6 +114,7 @@ class NodeLink:
         while True:
             comm = await self._connect(patience)
             if comm is None:
+                self._report_end(f"it could not reach the pool for {patience:g} s")
                 return
             with suppress(OSError):  # CommClosedError is one
                 hello = {"node": self._order.node, "slots": self._order.slots, "python": platform.python_version()}
@@ -116,11 +127,17 @@ class NodeLink:
             self._writer = None
             patience = RECONNECTING
 
+    def _report_end(self, why: str) -> None:
+        """Report why the node ends: to the pool, if it can be reached, and in the node's log."""
+        self._send("why", why)
+        sys.stderr.write(f"windlass: {self._order.node} ends: {why}\n")
+        sys.stderr.flush()
+
     async def _connect(self, patience: float) -> Comm | None:
         until = time.monotonic() + patience
         while time.monotonic() < until:
             with suppress(OSError):
-                return await connect(self._order.scheduler, timeout=patience, **self._arguments)
+                return await connect(self._order.scheduler, timeout=_ATTEMPT, **self._arguments)
             await asyncio.sleep(_PAUSE)
         return None
 
@@ -237,7 +254,7 @@ class NodeLink:
                 if slot.running is not None and slot.running.revoked:
                     self._shorten(slot, slot.running)
                 if slot.running is not None and slot.running.items > 1:
-                    self._look_later(slot, slot.running, _FIRST_LOOK)
+                    self._look_later(slot, slot.running)
             case "fetch":
                 self._fetch(slot, call)
             case "place":
@@ -252,17 +269,20 @@ class NodeLink:
                 seconds, broken = message
                 self._send("over", call, seconds, slot.page.take()[1], broken)
                 slot.running = None
+                if not slot.waiting:
+                    slot.pause = _FIRST_LOOK
                 self._next(slot)
             case _:
                 self._send(kind, call, *message)
 
-    def _look_later(self, slot: _LinkSlot, call: _LinkCall, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._look, slot, call, seconds)
+    def _look_later(self, slot: _LinkSlot, call: _LinkCall) -> None:
+        asyncio.get_running_loop().call_later(slot.pause, self._look, slot, call)
 
-    def _look(self, slot: _LinkSlot, call: _LinkCall, seconds: float) -> None:
+    def _look(self, slot: _LinkSlot, call: _LinkCall) -> None:
         if slot.running is call and self._slots.get(slot.number) is slot:
             self._collect(slot)
-            self._look_later(slot, call, min(2 * seconds, _LAST_LOOK))
+            slot.pause = min(2 * slot.pause, _LAST_LOOK)
+            self._look_later(slot, call)
 
     def _collect(self, slot: _LinkSlot) -> None:
         self._passed(slot.running, *slot.page.take())

@@ -68,6 +68,7 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
         with suppress(OSError):  # CommClosedError is one
             while True:
                 self._send("events", node, await comm.read())
+        writer.stop()
         if self._nodes.get(node) is writer:
             del self._nodes[node]
             self._send("node-gone", node)

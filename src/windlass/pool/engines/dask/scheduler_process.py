@@ -24,7 +24,7 @@ from windlass.pool.transport.tls import Credentials
 
 from .messages import SCHEDULER, security_of
 
-_STARTING: Final = 60.0
+STARTING: Final = 60.0
 """Seconds within which the scheduler's process must listen."""
 _ENDING: Final = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -48,8 +48,10 @@ class SchedulerProcess:
         """The process, if it has not ended."""
         return self.process if self.process is not None and self.process.returncode is None else None
 
-    async def start(self) -> list[Any]:
-        """Start the process and connect to it; return the first messages that it sends. ``EngineError`` if it fails."""
+    async def start(self, timeout: float = STARTING) -> list[Any]:
+        """Start the process and connect to it; return the first messages that it sends. ``EngineError`` if it fails, or
+        takes longer than ``timeout`` seconds.
+        """
         parameters = {
             "pool": os.getpid(),
             "host": self._host,
@@ -66,16 +68,19 @@ class SchedulerProcess:
             start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
         )
         try:
-            async with asyncio.timeout(_STARTING):
+            async with asyncio.timeout(timeout):
                 assert process.stdout is not None
-                self.address = (await process.stdout.readline()).decode().strip()
-                if not self.address:
+                line = (await process.stdout.readline()).decode()
+                if not line.endswith("\n"):  # it ended before it had written its address
                     words = self.last_output() or "its process ended without output"
                     raise EngineError(f"the Dask scheduler did not start: {words}")
+                self.address = line.strip()
                 self.port = int(self.address.rpartition(":")[2])
                 return await self._connect(process)
         except OSError as error:  # TimeoutError is one
-            await _end(process)
+            with suppress(ProcessLookupError):
+                process.kill()  # it may be stopped, and has nothing to clean up
+            await process.wait()
             message = f"{type(error).__name__} {error} {self.last_output()}"
             raise EngineError(f"the Dask scheduler cannot be reached: {message}") from error
 
@@ -93,7 +98,7 @@ class SchedulerProcess:
 
     async def _greet(self) -> list[Any]:
         arguments = security_of(self._credentials).get_connection_args("client")
-        self.comm = await connect(self.address, timeout=_STARTING, **arguments)
+        self.comm = await connect(self.address, timeout=STARTING, **arguments)
         await self.comm.write({"op": "windlass_pool", "reply": False, "secret": self._secret})
         messages: list[Any] = await self.comm.read()
         return messages
