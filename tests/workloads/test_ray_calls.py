@@ -41,8 +41,10 @@ def test_a_head_that_takes_a_second_to_accept_a_connection_is_reached() -> None:
 
     async def story() -> str:
         server, port = await small_head()
+        connections = set[asyncio.Task[None] | None]()
 
         async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.add(asyncio.current_task())
             await asyncio.sleep(1)
             there, back = await asyncio.open_connection("127.0.0.1", port)
             await asyncio.gather(pump(reader, back), pump(there, writer))
@@ -56,8 +58,40 @@ def test_a_head_that_takes_a_second_to_accept_a_connection_is_reached() -> None:
             await gcs.close()
             proxy.close()
             await server.stop(None)
+            await asyncio.gather(*(one for one in connections if one is not None))
 
     assert asyncio.run(story()) == "c" * 28
+
+
+@pytest.mark.parametrize(("failures", "calls"), [(2, 3), (9, 4)])
+def test_a_node_is_drained_again_if_the_head_could_not_reach_its_raylet(failures: int, calls: int) -> None:
+    """As when a raylet has the address of one that has ended."""
+    asked: list[int] = []
+
+    async def drain(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        asked.append(len(asked))
+        if len(asked) <= failures:
+            await context.abort(grpc.StatusCode.ABORTED, "RpcError")
+        return bytes(wire.DrainNodeReply(is_accepted=True).SerializeToString())
+
+    async def story() -> bool:
+        server, port = await small_head()
+        methods = {"DrainNode": grpc.unary_unary_rpc_method_handler(drain)}
+        service = "ray.rpc.autoscaler.AutoscalerStateService"
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        gcs = Gcs(f"127.0.0.1:{port}", timeout=60)
+        try:
+            return (await gcs.drain(b"n" * 28, 1, "because")).is_accepted
+        finally:
+            await gcs.close()
+            await server.stop(None)
+
+    if failures < calls:
+        assert asyncio.run(story())
+    else:
+        with pytest.raises(GcsError, match=r"could not reach the raylet of a node$"):
+            asyncio.run(story())
+    assert len(asked) == calls
 
 
 def test_a_head_that_does_not_run_is_reported_with_the_cause_alone() -> None:

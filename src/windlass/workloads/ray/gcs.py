@@ -8,6 +8,7 @@ the cluster, and every later call sends it: a head that was restarted without it
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,12 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),  # Ray itself connects to heads without a proxy
 )
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.ABORTED})
+_UNREACHED: Final = "RpcError"
+"""What the GCS answers, with ABORTED, if its own call to a raylet failed."""
+_DRAIN_PAUSES: Final = (0.2, 0.5, 1.0)
+"""Seconds between attempts to drain a node whose raylet the GCS could not reach. It reuses the connection to an earlier
+raylet at the same address, and that one may have ended.
+"""
 _JOB_ERROR_SERVICES: Final = ("ObservabilityPubSubService", "JobInfoGcsService")
 """The services with ReportJobError: in new versions, in old ones."""
 
@@ -50,6 +57,8 @@ class GcsError(WorkloadError):
 
     silent: bool = False
     """Whether there was no answer at all, which may pass."""
+    unreached: bool = False
+    """Whether the head answered that it could not reach a raylet, which may pass."""
 
 
 class OtherCluster(GcsError):
@@ -143,7 +152,15 @@ class Gcs:
         request = wire.DrainNodeRequest(
             node_id=node_id, reason=reason, reason_message=message, deadline_timestamp_ms=deadline_ms
         )
-        return await self._ask("ray.rpc.autoscaler.AutoscalerStateService/DrainNode", request, wire.DrainNodeReply())
+        path = "ray.rpc.autoscaler.AutoscalerStateService/DrainNode"
+        for pause in _DRAIN_PAUSES:
+            try:
+                return await self._ask(path, request, wire.DrainNodeReply())
+            except GcsError as failed:
+                if not failed.unreached:
+                    raise
+            await asyncio.sleep(pause)
+        return await self._ask(path, request, wire.DrainNodeReply())
 
     async def unregister(self, node_id: bytes, message: str) -> None:
         """Mark a node as dead whose machine is gone; the GCS alone would notice 14 s later."""
@@ -236,6 +253,10 @@ class Gcs:
             return _silent(f"{where} gave no answer within {self._timeout:g} s")
         if code is grpc.StatusCode.UNAVAILABLE:
             return _silent(f"{where} cannot be reached: {_cause(details)}")
+        if code is grpc.StatusCode.ABORTED and details == _UNREACHED:
+            unreached = GcsError(f"{where} could not reach the raylet of a node")
+            unreached.unreached = True
+            return unreached
         return GcsError(f"{where} refused: {code.name}: {details}")
 
 
@@ -258,12 +279,15 @@ def _code(error: GcsError) -> grpc.StatusCode | None:
 async def refuses_connections(address: str) -> bool:
     """Return whether nothing listens at an address of this machine."""
     host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(1):
-            _, writer = await asyncio.open_connection(host, int(port))
-    except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
+    host = host.strip("[]")
+    # Not a stream: a stream whose opening is cancelled may stay open.
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setblocking(False)
+        try:
+            async with asyncio.timeout(1):
+                await asyncio.get_running_loop().sock_connect(probe, (host, int(port)))
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
     return False
