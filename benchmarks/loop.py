@@ -214,14 +214,14 @@ class _SoldOut:
 
 def latency_of(samples: int) -> dict[str, Any]:
     """Run in a separate process."""
-    times: list[float] = []
+    chance, times = random.Random(1), list[float]()
     while len(times) < samples:
         with tempfile.TemporaryDirectory() as home:
-            times += asyncio.run(_latencies(CLUSTER, Path(home)))
+            times += asyncio.run(_latencies(CLUSTER, Path(home), chance))
     return {**_percentiles(times), "samples": len(times)}
 
 
-async def _latencies(samples: int, home: Path) -> list[float]:
+async def _latencies(samples: int, home: Path, chance: random.Random) -> list[float]:
     """Each sample asks for a kind of its own, so that no refusal of an earlier one is in its way."""
     kinds = [amounts({"cpu": 2_000, f"only-{index}": 1_000}) for index in range(samples)]
     groups = [Group(f"kind-{index}", kind, max=1) for index, kind in enumerate(kinds)]
@@ -244,7 +244,9 @@ async def _latencies(samples: int, home: Path) -> list[float]:
         running = asyncio.create_task(service.run())
         queue = Queue(home / "queue")
         for index in range(samples):
-            await asyncio.sleep(1.0)  # idle: what followed from the last sample is over, the minimum interval too
+            # What followed from the last sample is over. The pause is random, so that samples do not keep step with the
+            # pass that renews the lease every 5 s: within the minimum interval after it, demand waits.
+            await asyncio.sleep(chance.uniform(1.0, 2.0))
             began = time.perf_counter()
             queue.submit(f"job-{index}", ["true"], amounts({"cpu": 1_000, f"only-{index}": 1_000}), 1, 0)
             times.append(await provider.asked.get() - began)

@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from windlass.core.demand import Shape, levels
+from windlass.core.demand import Shape, alike, levels
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.plan import Change, HourlyCost, Launch, Plan
 from windlass.core.model.plan import Waiting as PlanWaiting
@@ -78,7 +78,7 @@ def seen(snapshot: Snapshot) -> Sight:
     draft = PlanDraft(SnapshotTables(snapshot), DraftOptions())
     draft.open()
     unplaced, awaited = [], set[int]()
-    for level in levels(snapshot.demands, draft.kinds, draft.largest, gangs_as_singles=frozenset({Gang.ANY})):
+    for level in levels(alike(snapshot.demands), draft.kinds, draft.largest, gangs_as_singles=frozenset({Gang.ANY})):
         for shape in level.shapes:
             taken = draft.offers.place(shape.need, shape.selector, shape.count)
             awaited.update(np.unique(draft.offers.position[taken.rows]).tolist())

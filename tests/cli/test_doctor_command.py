@@ -74,6 +74,31 @@ def test_a_damaged_journal_is_reported_and_the_rest_is_checked_all_the_same(tmp_
     assert {("problem", "journal"), ("ok", "provider cloud"), ("ok", "workload")} <= set(checked(done))
 
 
+def test_a_live_plan_is_advised_only_where_it_can_be_made(tmp_path):
+    cluster = Cluster(tmp_path)
+    assert f"next: windlass plan --live -c {cluster.config}" in " ".join(cluster.run("doctor").stdout.split())
+    (tmp_path / "journal.db").write_bytes(b"no journal at all, but a file of some length" * 100)
+    assert cluster.run("plan", "--live").exit_code == 1
+    page = " ".join(cluster.run("doctor").stdout.split())
+    assert "plan --live" not in page
+    assert page.endswith(f"next: windlass doctor -c {cluster.config}")
+
+
+def test_machines_are_not_called_unattended_while_the_journal_cannot_be_read(tmp_path, monkeypatch):
+    """A controller may run: nobody is advised to end its machines."""
+
+    async def running(self):
+        return [Instance("gpu-9-9", "gpu", "running", (Host("gpu-9-9/0"),))]
+
+    monkeypatch.setattr(SimulatedProvider, "list", running)
+    cluster = Cluster(tmp_path)
+    (tmp_path / "journal.db").write_bytes(b"no journal at all, but a file of some length" * 100)
+    assert "windlass down" not in " ".join(cluster.run("doctor").stdout.split())
+    (tmp_path / "journal.db").unlink()
+    page = " ".join(cluster.run("doctor").stdout.split())
+    assert "1 machine runs without a controller: gpu-9-9 -> start one" in page
+
+
 def test_parts_that_do_not_fit_together_are_reported(tmp_path):
     cluster = Cluster(tmp_path, CONFIG.replace("cloud: {type: simulated}", "cloud: {type: local}"))
     done = cluster.run("doctor")
@@ -170,7 +195,7 @@ def test_a_slice_that_cannot_be_ended_is_reported(tmp_path):
     cluster.live(story)
     name = cluster.world.cloud.bought[0]
     assert f"{name} cannot be ended: not gone after" in " ".join(cluster.run("doctor").stdout.split())
-    assert f"! slice {name} cannot be ended" in cluster.output("status")
+    assert f"! machine {name} cannot be ended" in cluster.output("status")
 
 
 # -- before anything has run -----------------------------------------------------------------------------------------
@@ -226,11 +251,11 @@ def test_a_host_with_a_problem_is_named_with_the_cause(tmp_path):
     cluster = Cluster(tmp_path, LOCAL)
     queue = Queue(tmp_path / ".windlass" / "queue")
     place = queue.join("small-1/0", "small-1", {"cpu": 2000}, {})
-    queue.set_problem(place, "this host cannot start tasks: [Errno 24] Too many open files")
+    queue.set_problem(place, "this host cannot start tasks: Too many open files")
     queue.close()
     done = cluster.run("doctor")
     assert done.exit_code == 1
-    assert "host small-1/0: this host cannot start tasks: [Errno 24] Too many" in " ".join(done.stdout.split())
+    assert "host small-1/0: this host cannot start tasks: Too many" in " ".join(done.stdout.split())
     assert "windlass drain small-1" in " ".join(done.stdout.split())
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 
 import pytest
 
-from tests.cli.clusters import Cluster, all_is_given_back, ticks, two_jobs_run
+from tests.cli.clusters import CONFIG, Cluster, all_is_given_back, ticks, two_jobs_run
+from windlass.config import read_config
 from windlass.control.record.state_reader import recovered
 from windlass.control.report.current import read_state
 from windlass.control.report.orders import outcome_text
 from windlass.core.model.lifecycle import State
-from windlass.journal import open_journal
+from windlass.journal import Entry, open_journal
 
 
 @pytest.fixture
@@ -37,6 +39,44 @@ def test_events_are_listed_oldest_first_with_their_codes(cluster):
     assert launch.endswith("[DEMAND]")
     assert output.index(launch) < len(output) // 2
     assert "terminated" in output[-1]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("slice gpu-1", "machine gpu-1"), ("node gpu-1/0", "host gpu-1/0"), ("workload", "workload")],
+)
+def test_problems_are_those_of_machines_and_hosts(cluster, source, name):
+    with open_journal(cluster.config.parent / "journal.db") as journal:
+        journal.append([Entry("trouble", source, time.time(), {"is": "it is too hot"})], epoch=None)
+    assert f"{name} has a problem: it is too hot" in cluster.run("events").stdout
+
+
+@pytest.mark.parametrize(("waited", "text"), [(0.011, "gpu-job waits: full"), (5.0, "gpu-job waits 5 s: full")])
+def test_parts_of_a_second_of_waiting_are_not_listed(cluster, waited, text):
+    since = {"count": 1, "reason": {"code": "AT_MAX", "why": "full"}, "waited": waited}
+    with open_journal(cluster.config.parent / "journal.db") as journal:
+        journal.append([Entry("waiting", "gpu-job", time.time(), {"is": since})], epoch=None)
+    assert text in cluster.run("events").stdout
+
+
+def test_the_release_of_an_idle_machine_is_told_with_rounded_times_and_in_plain_sentences(cluster):
+    cluster.config.write_text(CONFIG.replace("idle_timeout: 60", "idle_timeout: 0.25"), encoding="utf-8")
+    cluster.world.settings = read_config(cluster.config.read_bytes(), path=cluster.config).settings
+
+    async def quick(world, controller):
+        await two_jobs_run(world, controller)
+        world.work.finish("a")
+        await ticks(world, controller, 4, 0.134)
+        await ticks(world, controller, 4)
+
+    cluster.live(quick)
+    name = next(one for one in cluster.world.cloud.bought if one not in cluster.world.work.running)
+    for words in (("events",), ("events", "--json"), ("why", name)):
+        page = " ".join(cluster.run(*words).stdout.split())
+        assert "nothing runs there any more, and nothing new starts" in page
+        assert "acknowledged" not in page
+        assert re.search(r"idle 0\.\d s, limit", page)
+        assert not re.search(r"0\.\d\d+ s", page)
 
 
 def test_the_last_events_are_listed_when_there_are_more_than_the_limit(cluster):

@@ -192,6 +192,20 @@ def test_what_a_controller_that_is_gone_left_running_can_be_taken_down(tmp_path:
     assert marked(tmp_path) == []
 
 
+def test_a_controller_that_stops_says_which_machines_it_leaves(tmp_path: Path) -> None:
+    with leading(tmp_path, CONFIG.replace("idle_timeout: 1s", "idle_timeout: 1h")) as cluster:
+        cluster.output("submit", "--name", "short", "--wait", "--", "true")
+    log = (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert log.rstrip().endswith(" stopped; 1 machine keeps running, with the work on it")
+
+
+def test_a_controller_that_stops_after_down_says_that_no_machine_is_left(tmp_path: Path) -> None:
+    with leading(tmp_path, CONFIG) as cluster:
+        cluster.output("submit", "--name", "short", "--wait", "--", "true")
+        cluster.output("down")
+    assert (tmp_path / "run.log").read_text(encoding="utf-8").rstrip().endswith(" stopped; no machine is left")
+
+
 def test_what_cannot_be_asked_for_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
     done = Running(tmp_path).run("events", "--since", "some day")

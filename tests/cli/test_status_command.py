@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.cli.clusters import CONFIG, Cluster, one_waits, ticks, two_jobs_run
+from windlass.cli.commands.look.status import first_sentence
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.providers.protocol import InsufficientCapacity, ProviderError
 
@@ -163,3 +165,47 @@ def test_the_first_line_says_how_many_machines_there_are_what_they_cost_and_what
     first = cluster.run("status").stdout.splitlines()[0]
     assert first.startswith("no controller runs; this is what was known at ")
     assert "min ago: 3 machines, $13.00/h, 1 waiting" in cluster.output("status")
+
+
+def test_a_starting_machine_whose_host_has_a_problem_says_so_and_not_when_it_is_ready(cluster):
+    text = "this host cannot start tasks: Too many open files"
+
+    async def story(world, controller):
+        await two_jobs_run(world, controller)
+        known = set(world.cloud.bought)
+
+        def troubled(view):
+            nodes = [one if one.slice_id in known else replace(one, healthy=False, trouble=text) for one in view.nodes]
+            return replace(view, nodes=tuple(nodes))
+
+        world.work.looking = troubled
+        world.work.waiting = ["c"]
+        world.work._take = lambda *_: None  # the host takes no work
+        await ticks(world, controller, 6)
+
+    cluster.live(story)
+    [starting] = [one for one in cluster.data("status")["slices"] if one["state"] == "initializing"]
+    assert starting["why"].endswith(f"host {starting['id']}/0 has a problem: {text}")
+    assert starting["ready_in"] is None
+    page = cluster.output("status")
+    assert "ready any moment" not in page
+    assert f"is on the way for them, but host {starting['id']}/0 has a problem" in page
+
+
+def row(name, state, tasks, done):
+    return {"name": name, "state": state, "tasks": tasks, "done": done, "failed": 0, "cancelled": 0}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "text"),
+    [
+        ([row("a", "running", 24, 18)], ", 18 of 24 tasks done, "),
+        ([row("a", "running", 20, 18), row("b", "waiting", 4, 0)], ", 18 of 24 tasks done, "),
+        ([row("a", "done", 9, 9), row("b", "running", 4, 1)], ", 1 of 4 tasks of 1 open job done, "),
+        ([row("a", "done", 9, 9), row("b", "running", 4, 1), row("c", "waiting", 2, 0)], "1 of 6 tasks of 2 open jobs"),
+        ([row("a", "done", 9, 9), row("b", "done", 4, 4)], ", 13 of 13 tasks done, "),
+    ],
+)
+def test_the_first_line_says_which_tasks_it_counts(cluster, jobs, text):
+    cluster.live(two_jobs_run)
+    assert text in first_sentence({**cluster.data("status"), "jobs": jobs})

@@ -167,7 +167,7 @@ def test_what_the_journal_has_forgotten_is_reported_and_not_guessed(cluster):
     assert "journal.retention" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "meant"), [("gpx", "gpu"), ("deer", "dear"), ("zzzzz", "groups are dear, gpu")])
+@pytest.mark.parametrize(("name", "meant"), [("gpx", "gpu"), ("deer", "dear"), ("zzzzz", "groups: dear, gpu")])
 def test_a_name_that_is_not_known_is_reported_with_the_nearest(cluster, name, meant):
     cluster.live(two_jobs_run)
     done = cluster.run("why", name)

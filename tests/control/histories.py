@@ -102,10 +102,10 @@ async def get_well(world: World, alive: Survivor) -> None:
     world.work.deaf = False
     for group in ("cheap", "dear", "*"):
         give(world.journal(), Order("resume", group, "ann"), world.time)
-    for _ in range(80):
+    for _ in range(250):
         world.work.finish()
-        await alive.tick(31)
+        await alive.tick(10)  # less than the lease: a leader that is stopped for longer does not count the time
         if not world.work.waiting and not world.work.running and len(world.instances) == DEAR.spare:
             break
-    for _ in range(3):  # what is over is over for good
-        await alive.tick(31)
+    for _ in range(10):  # what is over is over for good
+        await alive.tick(10)

@@ -305,3 +305,27 @@ def test_the_time_that_a_provider_asked_to_wait_before_a_launch_costs_nothing() 
         assert seconds_billed(world, leader) == world.time - bought
 
     asyncio.run(story())
+
+
+def test_an_end_that_a_provider_reports_by_another_clock_takes_nothing_off_the_bill() -> None:
+    """Our clock is ten minutes ahead, so the machine seems to have ended before it was ordered."""
+
+    async def story() -> None:
+        world = world_with()
+        ends = remembered_ends(world)
+        leader = world.controller()
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        ordered = world.time
+        await world.ticks(leader, 40)
+        [name] = world.cloud.instances
+        world.work.finish()
+        ends[name] = world.time - 600
+        del world.cloud.instances[name]
+        gone = world.time
+        await world.ticks(leader, 5)
+        assert name not in leader.controller_state.fleet.slices
+        assert gone - ordered <= seconds_billed(world, leader) <= gone - ordered + 1
+        assert replayed(world.journal()).differing == 0
+
+    asyncio.run(story())

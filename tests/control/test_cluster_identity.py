@@ -121,8 +121,8 @@ def test_the_service_ends_instead_of_taking_epoch_after_epoch() -> None:
         world.cloud.epoch = 40
         world.work.waiting = ["a"]
         with pytest.raises(Overtaken):
-            async with running(world) as run:
-                await asyncio.wait_for(asyncio.shield(run.task), 20)
+            async with asyncio.timeout(20), running(world) as run:
+                await asyncio.shield(run.task)
         assert [text.partition(":")[0] for text in run.alarms] == ["stopping"]
         assert world.journal().health().epoch == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -17,7 +17,7 @@ from windlass.control.reconcile.apply_plan import AppliedPlan, decide
 from windlass.control.reconcile.launch_queue import ask
 from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.provider_health import availability_of, health
-from windlass.control.reconcile.transitions import Fold, ended, fold
+from windlass.control.reconcile.transitions import NEVER_LISTED, Fold, ended, fold
 from windlass.control.settings import BackOff, GroupSettings, Policy, Settings
 from windlass.control.state.fleet import Failure, Fleet, Moved, ProviderHealth, Refused, SliceRecord
 from windlass.core.model.lifecycle import LEGAL, State
@@ -57,12 +57,13 @@ def after(
     refused: Sequence[Refused] = (),
     silent: bool = False,
     settings: Settings = SETTINGS,
+    listed_before: Mapping[str, float] = NEVER_LISTED,
 ) -> Fold:
     fleet = record if isinstance(record, Fleet) else Fleet().with_records(record)
     work = None if silent else Views()(WorkloadView((), (), tuple(nodes), tuple(acknowledged)))
     listed = None if instances is None else {one.slice_id: one for one in instances}
     observed = observed_after(Observed(), {"cloud": listed}, work, {}, None, settings)
-    return fold(fleet, observed, settings, now, refused)
+    return fold(fleet, observed, settings, now, refused, listed_before=listed_before)
 
 
 def state(result: Fold, name: str = "s-1") -> State:
@@ -254,6 +255,26 @@ def test_an_instance_with_our_tag_and_no_record_is_adopted() -> None:
     result = after(Fleet(), instances=[an_instance("found", state="pending")])
     assert state(result, "found") == State.BOOTING
     assert result.fleet.slices["found"].started_for.code == Code.LEAKED
+
+
+@pytest.mark.parametrize(
+    ("started_at", "listed_before", "billed_since"),
+    [
+        (400, None, 400),  # nobody listed before: its own start time
+        (700, 990, 975),  # the provider's clock is 300 s behind ours: the list before is late by 15 s at most
+        (980, 990, 980),  # the list before was late
+        (995, 990, 995),
+        (1200, 990, 1000),  # the provider's clock is ahead
+    ],
+)
+def test_an_adopted_instance_is_billed_from_its_start_and_not_from_long_before_a_list_without_it(
+    started_at: float, listed_before: float | None, billed_since: float
+) -> None:
+    lists = {} if listed_before is None else {"cloud": listed_before}
+    found = replace(an_instance("found"), started_at=started_at)
+    settings = replace(SETTINGS, policy=Policy(vanish_timeout=15))
+    result = after(Fleet(), now=1000, instances=[found], settings=settings, listed_before=lists)
+    assert result.fleet.slices["found"].billed_since == billed_since
 
 
 def test_an_instance_of_a_group_that_is_gone_is_ended() -> None:

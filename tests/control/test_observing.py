@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +79,59 @@ def test_a_source_that_fails_at_once_is_unknown_and_says_why(listing: Callable[[
     assert look.instances == {"cloud": None}
     assert look.work is not None
     assert look.problems == {"provider cloud": problem}
+
+
+def observed_in_turn(provider: Any, passes: int) -> list[Observation]:
+    async def story() -> list[Observation]:
+        work = Source(lambda: Completed(WorkloadView()))
+        observer = Observer({"cloud": provider}, work, lambda: 5.0, asyncio.get_running_loop().time)  # type: ignore[arg-type]
+        return [await observer.observe() for _ in range(passes)]
+
+    return leap(story())
+
+
+def test_trouble_is_reported_as_long_as_the_list_shows_it() -> None:
+    ill, other = replace(HERE, trouble="disk"), replace(HERE, slice_id="b", trouble="fan")
+    lists = iter([(HERE,), (ill,), (ill, other), (HERE, other), (HERE,), ()])
+    found = [one.problems for one in observed_in_turn(Source(lambda: Completed(next(lists))), 6)]
+    a, b = {"slice a": "disk"}, {"slice b": "fan"}
+    assert found == [{}, a, a | b, b, {}, {}]
+
+
+def test_a_provider_is_asked_about_exactly_the_slices_that_left_its_list() -> None:
+    other, third = replace(HERE, slice_id="b"), replace(HERE, slice_id="c")
+    again = replace(HERE)
+    lists = iter(
+        [
+            (HERE, other, third),
+            (again, third),  # an equal object is the same slice
+            (again, again, third),  # listed twice: the list is invalid
+            (again, third),
+            None,
+            {"c": third},
+            [third],
+        ]
+    )
+    asked = []
+
+    class Remembering(Source):
+        def bind(self, cluster: Any) -> None: ...
+
+        async def launch(self, order: Any, epoch: int) -> None: ...
+
+        async def terminate(self, slice_id: str, epoch: int) -> None: ...
+
+        async def offerings(self) -> tuple[()]:
+            return ()
+
+        async def close(self) -> None: ...
+
+        def confirm_ended(self, slice_ids: Any) -> Completed[tuple[()]]:
+            asked.append(sorted(slice_ids))
+            return Completed(())
+
+    observed_in_turn(Remembering(lambda: Completed(next(lists))), 7)
+    assert asked == [["b"], ["a"]]
 
 
 def test_a_completed_answer_can_be_awaited_like_any_other() -> None:

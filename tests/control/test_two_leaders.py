@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.control.worlds import World
+from tests.control.worlds import GPU, World
 from windlass.control.controller import Controller
 from windlass.control.leadership import NotLeading
+from windlass.control.replay import replayed
+from windlass.control.settings import GroupSettings, Policy, Settings
 from windlass.core.model.lifecycle import State
+from windlass.providers.protocol import Instance
 
 
 def calls(world: World) -> list[tuple[str, str, int]]:
@@ -133,5 +136,53 @@ def test_two_that_take_turns_do_the_work_of_one() -> None:
         assert len(world.cloud.bought) == len(set(world.cloud.bought)) == 3
         assert world.work.finished == ["a", "b", "c"]
         assert world.cloud.stale == 0
+
+    asyncio.run(story())
+
+
+async def one_machine_at_work() -> tuple[World, Controller, str]:
+    """A leader with one busy machine, and the name of the machine."""
+    policy = Policy(vanish_timeout=15, unhealthy_timeout=60)
+    world = World(settings=Settings((GroupSettings(GPU, "cloud"),), policy=policy))
+    leader = world.controller()
+    world.work.waiting = ["a"]
+    await world.ticks(leader, 5)
+    [name] = world.cloud.instances
+    return world, leader, name
+
+
+def test_a_machine_is_not_given_up_for_the_time_in_which_the_controller_was_stopped() -> None:
+    """Two lists in a row have lost it. Between them lie 20 minutes in which nobody looked."""
+
+    async def story() -> None:
+        world, leader, name = await one_machine_at_work()
+        for _ in range(3):
+            world.cloud.listing = lambda: ()
+            await world.tick(leader)
+            await world.tick(leader, 1200.0)  # SIGSTOP and SIGCONT; no other controller is there
+            assert [one.state for one in leader.controller_state.fleet.slices.values()] == [State.READY]
+            world.cloud.listing = None
+            await world.ticks(leader, 5)
+        assert list(world.cloud.instances) == [name]
+        assert list(world.work.running.values()) == ["a"]
+        assert replayed(world.journal()).differing == 0
+
+    asyncio.run(story())
+
+
+def test_a_machine_that_is_gone_is_given_up_however_slow_the_passes_are() -> None:
+    async def story() -> None:
+        world, leader, name = await one_machine_at_work()
+        world.cloud.instances.clear()
+        world.work.waiting = ["b"]
+
+        def slow() -> tuple[Instance, ...]:
+            world.time += 8
+            return tuple(world.cloud.instances.values())
+
+        world.cloud.listing = slow
+        await world.ticks(leader, 8, 12.0)
+        assert name not in leader.controller_state.fleet.slices
+        assert len(world.cloud.bought) == 2
 
     asyncio.run(story())

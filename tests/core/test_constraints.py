@@ -259,6 +259,30 @@ def test_work_follows_a_class_that_the_same_plan_places() -> None:
     assert not made.waiting
 
 
+@pytest.mark.parametrize("kind", ["any", "spread", "same-slice"])
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_gang_follows_a_class_that_the_same_plan_places_later(kind: str, priority: int) -> None:
+    """The gang follows another one, which follows single tasks; both are served before these."""
+    groups = [wl.group(f"g-{zone}", cpu=4, labels={"zone": zone}, max=9, price=price) for zone, price in ZONE_PRICES]
+    first: dict[str, Any] = {"classes": ["a"], "together": [{"with": "b", "by": "zone"}], "priority": priority}
+    second: dict[str, Any] = {"classes": ["b"], "together": [{"with": "c", "by": "zone"}]}
+    made = plan(
+        wl.snapshot(
+            groups,
+            demands=[
+                wl.gang("first", [({"cpu": 3}, 2)], kind=kind, **first),
+                wl.gang("second", [({"cpu": 2}, 1)], **second),
+                wl.demand("third", {"cpu": 1}, classes=["c"], where=["zone == z2"]),
+            ],
+        )
+    )
+    assert made.waiting == ()
+    assert {placed.on.split(":")[1] for placed in made.placements} == {"g-z2"}
+
+
+ZONE_PRICES = (("z1", 1), ("z2", 2))
+
+
 def test_bundles_have_conditions_of_their_own_and_placements_name_them() -> None:
     groups = [wl.group("cpu", cpu=8, max=4, labels={"kind": "cpu"}), wl.group("gpu", cpu=8, gpu=4, max=4)]
     bundles: list[Any] = [

@@ -129,3 +129,25 @@ def test_no_task_waits_that_could_still_start(seed: int, demands: int, max_nodes
     made = plan(snapshot)
     assert list(could_still_start(snapshot, made)) == []
     assert list(broken_laws(snapshot, made)) == []
+
+
+def test_the_machine_that_holds_all_tasks_is_bought_where_a_limit_allows_only_one() -> None:
+    """The cheapest machine takes one of them only: there is a task of the class in its zone already."""
+    running = wl.slice_("s", "old", used={"cpu": 2}, classes={"api": 1})
+    snapshot = wl.snapshot(
+        [
+            wl.group("old", cpu=2, labels={"zone": "a"}, max=1, price=9),
+            wl.group("cheap", cpu=3, labels={"zone": "a"}, max=3, price=1),
+            wl.group("dear", cpu=2, labels={"zone": "b"}, max=1, price=2),
+        ],
+        slices=[running],
+        demands=[
+            wl.demand(
+                "api", {"cpu": 1}, count=2, classes=["api"], spread=[{"of": "api", "over": "zone", "max_skew": 2}]
+            )
+        ],
+        max_nodes=2,
+    )
+    made = plan(snapshot)
+    assert made.launch == {"dear": 1}
+    assert made.waiting == ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from windlass.core.model.quantities import NANO
@@ -33,6 +33,7 @@ class Work:
     cpus: int
     count: int
     gang: Gang | None
+    priority: int = 0
 
 
 Machine = tuple[int, tuple[int, ...]]
@@ -137,7 +138,7 @@ def asked(kinds: list[Kind], work: list[Work]) -> Snapshot:
             for at, kind in enumerate(kinds)
         ),
         demands=tuple(
-            Demand(f"d-{at}", (Bundle((("cpu", one.cpus * 1000),), one.count),), gang=one.gang)
+            Demand(f"d-{at}", (Bundle((("cpu", one.cpus * 1000),), one.count),), gang=one.gang, priority=one.priority)
             for at, one in enumerate(work)
         ),
         cluster=Cluster(choose="cheapest"),
@@ -148,11 +149,23 @@ kinds = st.lists(
     st.builds(Kind, st.integers(1, 4), st.sampled_from((1, 1, 2, 4)), st.integers(1, 9)), min_size=1, max_size=3
 )
 work = st.lists(
-    st.builds(Work, st.integers(1, 4), st.integers(1, 4), st.sampled_from((None, None, *Gang))), min_size=1, max_size=3
+    st.builds(
+        Work, st.integers(1, 4), st.integers(1, 4), st.sampled_from((None, None, *Gang)), st.sampled_from((0, 0, 5))
+    ),
+    min_size=1,
+    max_size=3,
 )
 
 
 @given(kinds, work)
+@example([Kind(4, 1, 3), Kind(1, 1, 1)], [Work(2, 3, None), Work(1, 1, None, 5)])
+@example([Kind(4, 3, 10), Kind(2, 2, 3)], [Work(4, 2, Gang.ANY), Work(1, 2, None, 5)])
+@example([Kind(8, 1, 3), Kind(3, 1, 1)], [Work(3, 4, Gang.SPREAD), Work(1, 1, Gang.SPREAD, 5)])
+@example([Kind(3, 1, 3), Kind(4, 1, 3)], [Work(1, 4, Gang.ANY), Work(3, 2, None), Work(3, 2, Gang.SAME_SLICE)])
+@example([Kind(3, 4, 8), Kind(4, 1, 2)], [Work(2, 3, Gang.SPREAD), Work(3, 4, None), Work(2, 4, Gang.SAME_SLICE)])
+@example([Kind(4, 1, 1), Kind(2, 2, 3)], [Work(2, 3, None, 5), Work(3, 4, None)])
+@example([Kind(4, 2, 8), Kind(3, 1, 2)], [Work(1, 4, Gang.SPREAD), Work(3, 2, Gang.SPREAD, 5)])
+@example([Kind(2, 2, 8), Kind(4, 2, 9)], [Work(2, 1, Gang.SPREAD), Work(1, 2, Gang.SPREAD), Work(2, 3, Gang.SPREAD)])
 @settings(max_examples=100, deadline=None)
 def test_cheapest_costs_at_most_5_percent_more_than_the_cheapest_machines(kinds: list[Kind], work: list[Work]) -> None:
     least = least_cost(kinds, work)

@@ -229,3 +229,422 @@ def test_a_machine_that_work_moves_to_is_cancelled_when_the_work_has_ended() -> 
     [node] = old.nodes
     ended = replace(old, nodes=(replace(node, used=(), tasks=0),))
     assert [change.slice for change in plan(replace(following, slices=(ended, new))).cancel] == ["new:small:0"]
+
+
+@IN_FLIGHT
+def test_several_spares_that_are_bought_later_count_for_the_min_of_their_family(state: State) -> None:
+    """One machine less for the min lets one more spare be bought, so the min must be left to both spares at once."""
+    snapshot = scenario(
+        "rank",
+        families={"fast": {"min": 3, "max": 4}},
+        groups={
+            "a": {"resources": {"cpu": 4}, "family": "fast", "max": 2},
+            "b": {"resources": {"cpu": 4}, "family": "fast", "spare": 2},
+        },
+    )
+    assert plan(snapshot).launch == {"a": 1, "b": 2}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_machine_that_work_moves_to_is_not_the_spare_of_its_group(state: State) -> None:
+    held = {"resources": {"cpu": 2}, "max": 2, "price": 1, "spare": 1}
+    snapshot = replace(MOVING, groups=scenario("cheapest", groups={"held": held}).groups + MOVING.groups[:1])
+    assert plan(snapshot).launch == {"held": 2}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_work_moves_to_a_machine_that_no_spare_needs(state: State) -> None:
+    held = {"resources": {"cpu": 2}, "max": 1, "price": 1, "spare": 1}
+    snapshot = replace(MOVING, groups=scenario("cheapest", groups={"held": held}).groups + MOVING.groups)
+    assert plan(snapshot).launch == {"held": 1, "small": 1}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_launch_beside_a_booting_spare_is_kept(state: State) -> None:
+    """The job could also run on the spare, but the family has no room for another one."""
+    snapshot = scenario(
+        "best-fit",
+        families={"fast": {"max": 2}},
+        groups={
+            "single": {"resources": {"cpu": 1}, "family": "fast"},
+            "held": {"resources": {"cpu": 1}, "family": "fast", "spare": 1, "hosts": 2},
+        },
+        slices=[{"id": "s", "group": "held", "state": "booting"}],
+        demands=[{"id": "job", "needs": {"cpu": 1}}],
+    )
+    assert plan(snapshot).launch == {"single": 1}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_job_does_not_wait_because_the_launches_for_it_are_there(state: State) -> None:
+    snapshot = scenario(
+        "best-fit",
+        groups={
+            "large": {"resources": {"cpu": 6}, "max": 1},
+            "small": {"resources": {"cpu": 1}, "max": 2, "spare": 1},
+        },
+        slices=[{"id": "s", "group": "large", "state": "initializing"}],
+        demands=[
+            {"id": "gang", "gang": "any", "bundles": [{"needs": {"cpu": 1}, "count": 5}]},
+            {"id": "job", "needs": {"cpu": 2}},
+        ],
+    )
+    first = plan(snapshot)
+    assert (first.launch, first.waiting) == ({"small": 2}, ())
+    following = plan(launches_on_their_way(snapshot, first, state))
+    assert (following.cancel, following.waiting) == ((), ())
+
+
+def test_cpu_work_uses_what_is_left_of_a_gpu_machine_in_use() -> None:
+    """The machine has a task whose needs are not known: it is no spare, and neither is what other work has taken."""
+    snapshot = scenario(
+        "best-fit",
+        groups={
+            "large": {"resources": {"cpu": 4, "gpu": 1}, "max": 2, "spare": 1},
+            "small": {"resources": {"cpu": 1, "gpu": 1}, "max": 2, "spare": 1},
+        },
+        slices=[{"id": "s", "group": "large", "state": "ready", "nodes": [{"id": "n", "tasks": 1}]}],
+        demands=[
+            {"id": "train", "needs": {"cpu": 2, "gpu": 1}, "count": 2},
+            {"id": "load", "needs": {"cpu": 1}, "count": 2},
+        ],
+    )
+    made = plan(snapshot)
+    assert made.launch == {"large": 1, "small": 1}
+    assert {one.on for one in made.placements if one.demand == "load"} <= {"s", "new:large:0"}
+    assert cancelled_next(snapshot, State.QUEUED) == []
+
+
+@IN_FLIGHT
+def test_a_gang_does_not_use_up_the_last_places_of_a_spare(state: State) -> None:
+    """Its members fit on the machines that are bought for the single jobs."""
+    snapshot = scenario(
+        "cheapest",
+        groups={
+            "held": {"resources": {"cpu": 1}, "max": 2, "spare": 1, "price": 1},
+            "large": {"resources": {"cpu": 8}, "max": 2, "price": 2},
+        },
+        demands=[
+            {"id": "job", "needs": {"cpu": 6}, "count": 2},
+            {"id": "gang", "gang": "spread", "bundles": [{"needs": {"cpu": 1}, "count": 2}]},
+        ],
+    )
+    made = plan(snapshot)
+    assert made.launch == {"held": 1, "large": 2}
+    assert {one.on for one in made.placements} == {"new:large:0", "new:large:1"}
+    assert cancelled_next(snapshot, state) == []
+
+
+def test_a_gang_on_new_spares_leaves_the_only_machine_for_a_job_to_it() -> None:
+    snapshot = scenario(
+        "rank",
+        families={"held": {"max": 2, "spare": 2}},
+        groups={
+            "middle": {"resources": {"cpu": 2}, "max": 1},
+            "small": {"resources": {"cpu": 1}, "family": "held"},
+            "large": {"resources": {"cpu": 4}, "max": 1, "rank": 1},
+        },
+        demands=[
+            {"id": "job", "needs": {"cpu": 4}},
+            {"id": "gang", "gang": "spread", "bundles": [{"needs": {"cpu": 1}, "count": 2}]},
+        ],
+    )
+    made = plan(snapshot)
+    assert made.waiting == ()
+    assert {one.on for one in made.placements if one.demand == "job"} == {"new:large:0"}
+    assert cancelled_next(snapshot, State.QUEUED) == []
+
+
+@IN_FLIGHT
+def test_a_gang_does_not_move_to_a_spare_in_flight(state: State) -> None:
+    snapshot = scenario(
+        "cheapest",
+        groups={
+            "held": {"resources": {"cpu": 1}, "max": 1, "spare": 1, "price": 5, "hosts": 3},
+            "single": {"resources": {"cpu": 1}, "max": 3, "price": 2},
+        },
+        slices=[{"id": "s", "group": "single", "state": "requesting"}],
+        demands=[{"id": "gang", "gang": "same-slice", "bundles": [{"needs": {"cpu": 1}, "count": 3}]}],
+    )
+    assert plan(snapshot).launch == {"held": 1, "single": 2}
+    assert cancelled_next(snapshot, state) == []
+
+
+def test_machines_that_demand_calls_back_are_filled_before_a_spare_is_used() -> None:
+    """A spare that is used would be bought again, and cancelled when the next plan fills the machine that is back."""
+    snapshot = scenario(
+        "best-fit",
+        groups={
+            "large": {"resources": {"cpu": 8, "gpu": 1}, "max": 1, "hosts": 2},
+            "held": {"resources": {"gpu": 1}, "max": 2, "spare": 1},
+        },
+        slices=[
+            {
+                "id": "back",
+                "group": "large",
+                "state": "draining",
+                "nodes": [{"id": "a", "used": {"cpu": 8}}, {"id": "b"}],
+            },
+            {"id": "spare", "group": "held", "state": "ready"},
+        ],
+        demands=[{"id": "train", "needs": {"gpu": 1}}, {"id": "load", "needs": {"cpu": 1}}],
+    )
+    made = plan(snapshot)
+    assert made.launch == {}
+    assert {one.on for one in made.placements} == {"back"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "wanted"),
+    [
+        pytest.param({"max_hourly_cost": 4}, {"min": 2}, id="cost for a min"),
+        pytest.param({"max_nodes": 2}, {"min": 2}, id="nodes for a min"),
+        pytest.param({"max_launching": 2}, {"spare": 2}, id="launches for a spare"),
+    ],
+)
+def test_the_place_of_a_queued_launch_that_is_cancelled_is_used_for_minimums(
+    cluster: dict[str, Any], wanted: dict[str, int]
+) -> None:
+    snapshot = read_plain(
+        {
+            "cluster": cluster,
+            "groups": {
+                "wanted": {"resources": {"cpu": 4}, "max": 2, "price": 2, **wanted},
+                "other": {"resources": {"cpu": 4}, "max": 1, "price": 1},
+            },
+            "slices": [{"id": "queued", "group": "other", "state": "queued"}],
+        }
+    )
+    made = plan(snapshot)
+    assert made.launch == {"wanted": 2}
+    assert [change.slice for change in made.cancel] == ["queued"]
+
+
+@IN_FLIGHT
+def test_demand_that_fits_on_what_requests_and_spares_need_is_not_bought_for(state: State) -> None:
+    """The large machine is bought for the last job, when the others have machines already; all fit on it and one."""
+    snapshot = scenario(
+        "rank",
+        families={"fast": {"max": 3, "spare": 1}},
+        groups={
+            "large": {"resources": {"cpu": 3}, "max": 1},
+            "small": {"resources": {"cpu": 1, "gpu": 1}, "rank": 1, "family": "fast"},
+        },
+        demands=[{"id": "jobs", "needs": {"cpu": 1}, "count": 3}, {"id": "other", "needs": {"cpu": 1}}],
+        requests=[{"id": "one", "needs": {"cpu": 1}}, {"id": "two", "needs": {"cpu": 1}, "count": 2}],
+    )
+    assert plan(snapshot).waiting == ()
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_gang_on_launches_for_a_min_leaves_a_machine_that_is_called_back_to_another(state: State) -> None:
+    snapshot = scenario(
+        "best-fit",
+        groups={
+            "held": {"resources": {"gpu": 1}, "max": 2, "spare": 1},
+            "large": {"resources": {"cpu": 3}, "max": 2},
+            "min": {"resources": {"cpu": 2, "gpu": 1}, "max": 2, "min": 2},
+        },
+        slices=[{"id": "back", "group": "large", "state": "draining"}],
+        demands=[
+            {"id": "train", "gang": "any", "bundles": [{"needs": {"gpu": 1}}]},
+            {"id": "anywhere", "gang": "any", "bundles": [{"needs": {"cpu": 1}, "count": 3}]},
+            {"id": "one-node", "gang": "same-node", "bundles": [{"needs": {"cpu": 1}, "count": 3}]},
+            {"id": "impossible", "gang": "spread", "bundles": [{"needs": {"memory": "2Gi"}}]},
+        ],
+    )
+    made = plan(snapshot)
+    assert made.launch == {"held": 1, "min": 2}
+    assert {one.on for one in made.placements if one.demand == "one-node"} == {"back"}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_job_shares_a_machine_in_use_when_the_one_that_is_called_back_is_the_spare(state: State) -> None:
+    snapshot = scenario(
+        "best-fit",
+        groups={
+            "min": {"resources": {"gpu": 1, "memory": "2Gi"}, "max": 1, "min": 1},
+            "held": {"resources": {"cpu": 1}, "max": 3, "min": 2, "spare": 1},
+            "memory": {"resources": {"memory": "2Gi"}, "max": 2, "spare": 1},
+        },
+        slices=[
+            {"id": "back", "group": "held", "state": "cordoned"},
+            {"id": "busy", "group": "held", "state": "ready", "nodes": [{"id": "n", "tasks": 1}]},
+        ],
+        demands=[
+            {"id": "job", "needs": {"cpu": 1}},
+            {"id": "gang", "gang": "any", "bundles": [{"needs": {"memory": "2Gi"}}]},
+        ],
+    )
+    made = plan(snapshot)
+    assert made.launch == {"min": 1, "memory": 1}
+    assert {one.on for one in made.placements if one.demand == "job"} == {"busy"}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_gang_takes_the_spare_of_its_family_rather_than_two_machines_for_a_min(state: State) -> None:
+    snapshot = scenario(
+        "best-fit",
+        families={"fast": {"max": 4, "spare": 2}},
+        groups={
+            "single": {"resources": {"cpu": 2}, "max": 2, "min": 2, "spare": 1, "family": "fast"},
+            "pair": {"resources": {"cpu": 1}, "hosts": 2, "family": "fast"},
+        },
+        demands=[{"id": "gang", "gang": "same-slice", "bundles": [{"needs": {"cpu": 1}, "count": 2}]}],
+    )
+    made = plan(snapshot)
+    assert made.launch == {"single": 2, "pair": 1}
+    assert {one.on for one in made.placements} == {"new:pair:0"}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_demand_does_not_use_up_the_only_launch_that_a_spare_may_have(state: State) -> None:
+    """The group may launch one machine at a time: if a job takes it, the spare of the group is missing."""
+    snapshot = scenario(
+        "rank",
+        families={"fast": {"max": 3, "spare": 2}},
+        groups={
+            "a": {"resources": {"cpu": 1}, "spare": 1, "max_launching": 1, "family": "fast"},
+            "b": {"resources": {"cpu": 1, "gpu": 1}, "max": 2},
+            "c": {"resources": {"cpu": 1}, "family": "fast"},
+        },
+        demands=[{"id": "jobs", "needs": {"cpu": 1}, "count": 2}],
+    )
+    made = plan(snapshot)
+    assert made.launch == {"a": 1, "b": 2, "c": 1}
+    assert {one.on for one in made.placements} == {"new:b:0", "new:b:1"}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_gang_does_not_take_the_spare_that_a_machine_being_called_back_leaves(state: State) -> None:
+    snapshot = scenario(
+        "rank",
+        groups={
+            "held": {"resources": {"cpu": 2}, "max": 2, "spare": 2},
+            "mixed": {"resources": {"cpu": 2, "gpu": 1}, "max": 2},
+        },
+        slices=[{"id": "back", "group": "held", "state": "draining"}],
+        demands=[
+            {"id": "job", "needs": {"cpu": 1}, "priority": 1},
+            {"id": "gang", "gang": "any", "bundles": [{"needs": {"cpu": 1, "gpu": 1}}, {"needs": {"cpu": 2}}]},
+        ],
+    )
+    assert plan(snapshot).launch == {"held": 1, "mixed": 2}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_gang_that_may_go_anywhere_leaves_a_machine_that_is_called_back_to_the_job_that_needs_it(
+    state: State,
+) -> None:
+    """No minimum is held here."""
+    snapshot = scenario(
+        "cheapest",
+        groups={
+            "large": {"resources": {"cpu": 8}, "max": 1, "price": 1},
+            "zoned": {"resources": {"cpu": 4}, "max": 2, "price": 1, "labels": {"zone": "b"}},
+        },
+        slices=[{"id": "back", "group": "zoned", "state": "draining"}],
+        demands=[
+            {"id": "gang", "gang": "any", "bundles": [{"needs": {"cpu": 4}, "count": 2}]},
+            {"id": "job", "needs": {"cpu": 1}, "where": ["zone == b"]},
+        ],
+    )
+    assert plan(snapshot).waiting == ()
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_gang_without_accelerators_does_not_use_launches_of_a_spare_that_has_them(state: State) -> None:
+    """The group of the machine that is called back launches nothing, because it is in back-off."""
+    snapshot = scenario(
+        "cheapest",
+        now=1000,
+        groups={
+            "gpu": {"resources": {"cpu": 1, "gpu": 1}, "max": 2, "spare": 1, "price": 1},
+            "refused": {
+                "resources": {"cpu": 1},
+                "max": 1,
+                "price": 1,
+                "availability": {"state": "backoff", "until": 2000},
+            },
+            "small": {"resources": {"cpu": 1}, "max": 2, "price": 1},
+        },
+        slices=[{"id": "back", "group": "refused", "state": "cordoned"}],
+        demands=[
+            {"id": "job", "needs": {"cpu": 1}},
+            {"id": "gang", "gang": "same-slice", "bundles": [{"needs": {"cpu": 1}, "count": 2}]},
+        ],
+    )
+    made = plan(snapshot)
+    assert made.waiting == ()
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_a_cost_ceiling_is_not_used_up_by_a_machine_that_the_next_plan_does_not_need(state: State) -> None:
+    snapshot = read_plain(
+        {
+            "cluster": {"max_hourly_cost": 6},
+            "groups": {
+                "small": {"resources": {"cpu": 1}, "max": 1, "price": 1},
+                "held": {"resources": {"cpu": 2}, "max": 2, "spare": 1, "price": 3},
+            },
+            "slices": [{"id": "s", "group": "held", "state": "requesting"}],
+            "demands": [{"id": "jobs", "needs": {"cpu": 1}, "count": 2}],
+        }
+    )
+    assert plan(snapshot).launch == {"held": 1}
+    assert cancelled_next(snapshot, state) == []
+
+
+@IN_FLIGHT
+def test_work_moves_to_a_machine_that_is_launched_for_a_min(state: State) -> None:
+    """The min counts busy machines too, so one launch serves both."""
+    wanted = {"resources": {"cpu": 2}, "max": 2, "price": 1, "min": 1}
+    snapshot = replace(MOVING, groups=scenario("cheapest", groups={"wanted": wanted}).groups + MOVING.groups[:1])
+    made = plan(snapshot)
+    assert made.launch == {"wanted": 1}
+    assert [change.slice for change in made.drain] == ["b"]
+    assert cancelled_next(snapshot, state) == []
+
+
+def test_work_moves_to_no_machine_that_is_the_spare_of_its_group_and_counts_for_its_min() -> None:
+    wanted = {"resources": {"cpu": 2}, "max": 2, "price": 1, "min": 1, "spare": 1}
+    snapshot = replace(MOVING, groups=scenario("cheapest", groups={"wanted": wanted}).groups + MOVING.groups[:1])
+    assert plan(snapshot).launch == {"wanted": 2}
+    assert cancelled_next(snapshot, State.QUEUED) == []
+
+
+def test_a_gang_is_served_at_once_if_the_launch_of_a_spare_makes_it_possible() -> None:
+    """The next plan would place half of it on the spare, and buy the rest within the limit."""
+    snapshot = read_plain(
+        {
+            "cluster": {"max_nodes": 3},
+            "groups": {
+                "held": {"resources": {"cpu": 8}, "max": 1, "spare": 1},
+                "gpu": {"resources": {"cpu": 4, "gpu": 2}, "max": 3, "labels": {"zone": "b"}},
+            },
+            "demands": [
+                {
+                    "id": "gang",
+                    "gang": "any",
+                    "bundles": [{"needs": {"cpu": 1, "gpu": 2}, "count": 2}, {"needs": {"cpu": 4}, "count": 2}],
+                    "prefer": ["zone == b"],
+                }
+            ],
+        }
+    )
+    made = plan(snapshot)
+    assert made.waiting == ()
+    assert made.launch == {"held": 1, "gpu": 2}
+    assert plan(launches_on_their_way(snapshot, made, State.QUEUED)).launch == {}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.snapshots import constrained_snapshots, snapshots
+from tests.snapshots import constrained_snapshots, snapshots, snapshots_with_families
 from windlass import Plan, builders, plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.scenario import read_plain, write_scenario
@@ -37,7 +37,7 @@ def waits(answer: Plan, demand: str) -> bool:
     return any(item.demand == demand for item in answer.waiting)
 
 
-@given(snapshots())
+@given(st.one_of(snapshots(), snapshots_with_families()))
 def test_every_suggested_change_places_the_demand(snapshot: Snapshot) -> None:
     for demand, ways in plan(snapshot).unblocks.items():
         for way in ways:
@@ -319,6 +319,25 @@ def test_limits_that_are_raised_together_are_raised_only_as_far_as_the_demand_ne
     limits = "max of a100 1 -> {0} and the cluster's max_nodes 1 -> {0} and the cost ceiling $12.00/h -> ${1}.00/h"
     assert [way.change for way in answer.unblocks["a-first"]] == [limits.format(2, 24)]
     assert [way.change for way in answer.unblocks["b-later"]] == [limits.format(11, 132)]
+
+
+@pytest.mark.parametrize("kind", ["any", "spread"])
+@pytest.mark.parametrize("max_nodes", [None, 1])
+def test_the_limits_of_two_groups_that_hold_a_gang_only_together_are_raised_together(
+    kind: str, max_nodes: int | None
+) -> None:
+    groups = {
+        "cpu": {"resources": {"cpu": 16}, "max": 0},
+        "gpu": {"resources": {"cpu": 2, "gpu": 1}, "max": 0},
+        "tiny": {"resources": {"cpu": 1}, "max": 9},
+    }
+    gang = {"id": "pg", "gang": kind, "bundles": [{"needs": {"cpu": 16}, "count": 2}, {"needs": {"gpu": 1}}]}
+    cluster = {} if max_nodes is None else {"max_nodes": max_nodes}
+    snapshot = read_plain({"cluster": cluster, "groups": groups, "demands": [gang]})
+    [way] = plan(snapshot).unblocks["pg"]
+    both = "max of cpu 0 -> 2 and max of gpu 0 -> 1"
+    assert way.change == (both if max_nodes is None else f"{both} and the cluster's max_nodes 1 -> 3")
+    assert not waits(plan(applied(snapshot, way.set)), "pg")
 
 
 def test_a_gang_past_its_deadline_would_start_without_it() -> None:

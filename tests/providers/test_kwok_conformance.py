@@ -113,6 +113,19 @@ def test_the_share_of_failures_is_refused_as_out_of_stock():
     assert len(server.all("nodes")) == 200 - refused
 
 
+def test_it_closes_at_the_moment_a_node_is_due():
+    async def main() -> None:
+        provider = KwokProvider(Api(FakeApiServer()), boot_delay=60.0)
+        await provider.launch(order("n-1"), 1)
+        await asyncio.sleep(0)
+        await provider.launch(order("n-2"), 1)  # this wakes the task that plays the kubelets
+        async with asyncio.timeout(30):
+            await provider.close()
+        assert "kwok nodes" not in [task.get_name() for task in asyncio.all_tasks()]
+
+    asyncio.run(main())
+
+
 def test_devices_are_published_after_a_crash_between_the_node_and_its_resource_slices():
     server = FakeApiServer()
     fails = [True]

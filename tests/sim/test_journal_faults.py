@@ -47,6 +47,16 @@ def test_a_torn_write_of_one_who_does_not_lead_any_more_is_refused_like_a_whole_
         journal.append(Torn(notes(3), 1), epoch=0)
 
 
+def test_a_write_of_nothing_is_not_torn():
+    torn = FaultSet.of((Fault("torn-record"),), RandomSource(1))
+    lifeline = Lifeline(lambda: torn, lambda: 0.0, 1)
+    journal = CrashingJournal(MemoryJournal(), lifeline, lambda: torn, lambda: 0.0, CallLog(), 1)
+    assert journal.append((), epoch=0) == 0
+    assert torn.struck == {}
+    with pytest.raises(Killed):
+        journal.append(notes(1), epoch=0)
+
+
 def test_controllers_die_while_they_write_and_nothing_is_lost_or_half_there():
     run = simulate(script(faults=TORN))
     assert (run.breaches, run.finished) == ((), 3)

@@ -25,7 +25,7 @@ from windlass.core.model.snapshot import Cluster, Gang, ScaleDown
 from windlass.core.planner import plan
 from windlass.journal.memory import MemoryJournal
 from windlass.sim.faults.catalogue import Fault
-from windlass.sim.run.simulation import simulate
+from windlass.sim.run.simulation import Simulation, simulate
 from windlass.sim.workload.workload import SimulatedWorkload
 
 
@@ -338,8 +338,8 @@ def test_a_controller_that_counts_a_clock_jump_as_absence_is_caught(monkeypatch)
     """A list that loses a page for a moment, and a clock that is set forward in that moment."""
     honest = fleet_module.by_clock
 
-    def counting(fleet, jump, step=0.0):
-        moved_on = honest(fleet, jump, step)
+    def counting(fleet, jump, step=0.0, unobserved=0.0):
+        moved_on = honest(fleet, jump, step, unobserved)
         kept = {
             name: replace(record, absent_since=fleet.slices[name].absent_since)
             for name, record in moved_on.slices.items()
@@ -419,7 +419,7 @@ def test_a_bill_with_the_steps_of_the_clock_in_it_is_caught_although_the_control
     honest = fleet_module.by_clock
     jumpy = script(faults=(Fault("clock-jumps", 4.0, seconds=600),))
     assert broken(simulate(jumpy)) == set()
-    monkeypatch.setattr(cycle, "by_clock", lambda fleet, jump, step=0.0: honest(fleet, jump))
+    monkeypatch.setattr(cycle, "by_clock", lambda fleet, jump, step, unobserved: honest(fleet, jump, 0.0, unobserved))
     assert "S14" in broken(simulate(jumpy, stop_at_breach=False))
 
 
@@ -438,6 +438,18 @@ def test_a_controller_that_ignores_the_end_of_its_own_lease_is_caught(monkeypatc
         monkeypatch.setattr(Leading, "renews_in", property(lambda self: 60.0))
     monkeypatch.setattr(Leading, "leads", lambda self: True)
     assert any(breach.invariant == "S12" and told in breach.text for breach in simulate(stormy).breaches)
+
+
+def test_a_controller_that_goes_on_after_a_provider_has_refused_it_for_a_newer_one_is_caught(monkeypatch):
+    """Its calls are held up until another controller has taken over, so the provider refuses them."""
+    rivals = script(faults=(Fault("overtaken", 4.0),), hours=2)
+    honest = Simulation(rivals)
+    assert broken(honest.run()) == set()
+    assert any(cloud.refused_epochs for cloud in honest.clouds.values())
+    monkeypatch.setattr(Actuator, "overtaken", property(lambda self: "", lambda self, error: None))
+    assert any(
+        breach.invariant == "S12" and "which cloud has refused" in breach.text for breach in simulate(rivals).breaches
+    )
 
 
 def test_a_bill_with_a_step_of_the_clock_between_two_leaders_in_it_is_caught(monkeypatch):

@@ -11,18 +11,20 @@ from click.testing import CliRunner
 from tests.sim.small import broken, job, script
 from windlass.cli.commands.whatif.simulate import command
 from windlass.control import controller as controller_module
+from windlass.control.act.actuator import Actuator
 from windlass.control.reconcile import cycle
 from windlass.core.planner import plan
 from windlass.sim.faults.catalogue import Fault
-from windlass.sim.faults.presets import FAULT_SETS, JOURNAL
+from windlass.sim.faults.presets import FAULT_SETS, JOURNAL, OVERTAKEN
 from windlass.sim.fuzz.shrink import as_test, shrunken
 from windlass.sim.fuzz.swarm import SwarmTask, outcome_of
 from windlass.sim.run.script import Script
 from windlass.sim.run.simulation import simulate
 
 PARTS, SEEDS = 20, 200
-SINCE = frozenset(fault.kind for fault in JOURNAL)
-"""Faults that were added after the seeds below were found."""
+SINCE = frozenset(fault.kind for fault in (*JOURNAL, *OVERTAKEN))
+"""Faults that were added after the first seeds below were found."""
+SINCE_LONG_RUNS = frozenset(fault.kind for fault in OVERTAKEN)
 
 
 @pytest.mark.slow
@@ -112,9 +114,7 @@ def test_shrinking_leaves_only_what_is_needed():
     ],
 )
 def test_what_the_swarm_has_found_stays_mended(task, behaviour):
-    found = task.script()
-    then = replace(found, faults=tuple(fault for fault in found.faults if fault.kind not in SINCE))
-    assert broken(simulate(then)) == set(), behaviour
+    assert broken(simulate(_without(task.script(), SINCE))) == set(), behaviour
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,34 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
     ],
 )
 def test_what_long_runs_of_the_swarm_have_found_stays_mended(task, behaviour):
-    assert broken(simulate(task.script())) == set(), behaviour
+    assert broken(simulate(_without(task.script(), SINCE_LONG_RUNS))) == set(), behaviour
+
+
+@pytest.mark.parametrize(
+    ("seed", "behaviour"),
+    [
+        (7100014, "the time in which a controller was stopped, between two lists that lost a slice, ends no work"),
+        (3300587, "an end before the order is by another clock, and changes no bill"),
+        (3300711, "a slice that the last list before a gap had lost is billed up to that list"),
+        (3400045, "an end in a gap that has not ended yet is billed late, and that is no breach"),
+        (3400525, "the certificate of a slice is that of the newest controller, whichever sees its end first"),
+        (3700170, "a slice whose bill has stopped before a gap is billed up to there, also if it is being replaced"),
+        (3700387, "a slice whose bill has stopped before a gap is billed up to there, also if it is released after it"),
+        (3500703, "a machine of a user's that is found while the clock is ahead is not billed for the time before it"),
+    ],
+)
+def test_what_the_swarm_has_found_with_all_faults_stays_mended(seed, behaviour):
+    assert broken(simulate(SwarmTask(seed, 24.0).script())) == set(), behaviour
+
+
+def _without(found: Script, kinds: frozenset[str]) -> Script:
+    return replace(found, faults=tuple(fault for fault in found.faults if fault.kind not in kinds))
+
+
+def test_the_swarm_finds_a_controller_that_goes_on_after_a_provider_has_refused_it_within_ten_seeds(monkeypatch):
+    monkeypatch.setattr(Actuator, "overtaken", property(lambda self: "", lambda self, error: None))
+    found = (text for seed in range(10) for text in outcome_of(SwarmTask(seed, hours=2.0)).sentences)
+    assert any("S12" in text and "has refused" in text for text in found)
 
 
 SET_CLOCKS = (
@@ -151,5 +178,5 @@ SET_CLOCKS = (
 def test_clocks_that_jump_change_neither_absence_nor_the_bill(seed, monkeypatch):
     task = SwarmTask(seed, 3.0, SET_CLOCKS)
     assert broken(simulate(task.script())) == set()
-    monkeypatch.setattr(cycle, "by_clock", lambda fleet, _jump, _step=0.0: fleet)
+    monkeypatch.setattr(cycle, "by_clock", lambda fleet, _jump, _step, _unobserved: fleet)
     assert broken(simulate(task.script())) != set(), "the clock jumps of these seeds matter"

@@ -475,12 +475,52 @@ def test_a_host_that_cannot_start_tasks_puts_them_back_and_takes_no_more(tmp_pat
             return (await world.workload.observe()).nodes[0]
 
         node = await eventually(seen, lambda one: not one.healthy, within=30)
-        assert "cannot start tasks" in node.trouble
+        assert node.trouble == "this host cannot start tasks: Too many open files"
         job = await world.job("many")
         assert (job.failed, job.done + job.waiting) == (0, 200)
         assert HostProcess.of(pid) is not None, "what runs there goes on"
         resource.prlimit(agent, resource.RLIMIT_NOFILE, (opened + 100, opened + 100))
         assert (await eventually(lambda: world.job("many"), lambda job: job.done == 200, within=60)).failed == 0
+
+    on(tmp_path, test)
+
+
+RUNS_OUT_OF_MEMORY = """
+import subprocess, sys
+from windlass.workloads.queue import agent
+
+class Starved(subprocess.Popen):
+    def __init__(self, command, **more):
+        if command[0] == "true":
+            raise MemoryError
+        super().__init__(command, **more)
+
+agent.subprocess.Popen = Starved
+sys.exit(agent.main(sys.argv[1]))
+"""
+"""An agent without the memory that a second task needs."""
+
+
+def test_a_host_without_memory_puts_the_task_back_and_keeps_what_runs(tmp_path):
+    async def test(world: World):
+        world.submit_blocked("a")
+        join = world.workload.join("s-1", "four", 0)
+        world.agents["s-1"] = subprocess.Popen(
+            [sys.executable, "-c", RUNS_OUT_OF_MEMORY, tmp_path],
+            env={**os.environ, **join.environment},
+            start_new_session=True,
+        )
+        pid = await world.pid("a")
+        world.queue.submit("b", ["true"], amounts({"cpu": 1000}), 1, 0)
+
+        async def seen():
+            return (await world.workload.observe()).nodes[0]
+
+        node = await eventually(seen, lambda one: not one.healthy, within=30)
+        assert node.trouble == "this host cannot start tasks: there is no memory left"
+        job = await world.job("b")
+        assert (job.failed, job.waiting) == (0, 1)
+        assert HostProcess.of(pid) is not None, "what runs there goes on"
 
     on(tmp_path, test)
 

@@ -552,3 +552,16 @@ def test_a_read_only_workload_creates_nothing_and_sees_a_missing_queue_as_empty(
         await onlooker.close()
 
     run(test())
+
+
+def test_a_forgotten_slice_whose_machine_comes_late_can_be_ended(tmp_path):
+    """Its launch call hung until it was given up. Nothing can join there, so the cordon is acknowledged at once."""
+    queue = Queue(tmp_path)
+    queue.cordon("s-1", 1)
+    queue.forget(["s-1"])
+    queue.cordon("s-1", 1)
+    assert list(queue.observe().fences) == [("s-1", 1, 0)]
+    with pytest.raises(QueueError, match="given up"):
+        node(queue, "s-1")
+    queue.forget(["s-1"])
+    assert list(queue.observe().fences) == []

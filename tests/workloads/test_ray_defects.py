@@ -12,6 +12,7 @@ import pytest
 from tests.control.worlds import Survivor
 from tests.workloads.ray_world import SETTINGS, WORKER, RayWorld
 from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.record.journal_tables import IS
 from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.lifecycle import State
 from windlass.providers.protocol import InsufficientCapacity
@@ -37,6 +38,15 @@ async def reconfigured(world: RayWorld, alive: Survivor, settings: Settings) -> 
     work: Any = world.work
     work.regroup([one.group for one in settings.groups])
     await alive.controller.reconfigure(settings, world.clouds, world.work)
+
+
+async def until_a_node_drains(world: RayWorld, alive: Survivor) -> None:
+    """Let a task end on a new machine, and wait until the idle machine is drained."""
+    head = world.head
+    head.waiting += ["a"]
+    await alive.until(lambda: head.running, 0.2)
+    head.finish()
+    await alive.until(lambda: any(node.drain for node in head.nodes.values()), 0.2)
 
 
 def test_all_machines_of_a_burst_are_requested_in_one_pass() -> None:
@@ -68,10 +78,7 @@ def test_a_placement_group_whose_preference_no_group_can_meet_is_bought_for_with
 def test_work_that_comes_while_a_node_is_being_ended_is_not_planned_onto_it() -> None:
     async def story(world: RayWorld, alive: Survivor) -> None:
         head = world.head
-        head.waiting += ["a"]
-        await alive.until(lambda: head.running, 0.2)
-        head.finish()
-        await alive.until(lambda: any(node.drain for node in head.nodes.values()), 0.2)
+        await until_a_node_drains(world, alive)
         head.waiting += ["b"]
         await alive.tick(0.2)
         assert len(world.bought) == 2, "the pass that sees the work buys a machine for it"
@@ -180,6 +187,24 @@ def test_an_idle_node_goes_in_the_pass_after_its_timeout_also_after_a_restart(de
             alive.controller = world.controller()
         await alive.until(lambda: not world.instances, 0.2)
         assert world.time <= ended + 5 + 1.5, "nothing starts its clock again"
+
+    run_story(story)
+
+
+def test_a_machine_that_ends_after_its_drain_while_no_controller_runs_is_not_lost() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        await until_a_node_drains(world, alive)
+        (machine,) = world.instances
+        head.step()
+        assert head.nodes[machine].dead
+        world.cloud.kill(machine)  # `ray start --block` ends with its raylet
+        alive.controller = world.controller()
+        await alive.until(lambda: not world.instances, 0.2)
+        records = [record for record in world.journal().read() if record.subject == machine]
+        states = {one.data[IS]["state"] for one in records if one.kind == "slice" and "state" in one.data.get(IS, {})}
+        assert "terminating" in states
+        assert "lost" not in states
 
     run_story(story)
 

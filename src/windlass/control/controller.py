@@ -41,6 +41,7 @@ from windlass.workloads.protocol import (
     DecisionReport,
     FinalFenceWorkload,
     PacedWorkload,
+    SliceAwareWorkload,
     StoredWorkload,
     Workload,
 )
@@ -150,7 +151,7 @@ class Controller:
             self.leading.release()  # for one that can read it
             raise
         self._observer.known(self.controller_state.observed)
-        self._expect_state()
+        self._prepare_workload()
         # Entries of earlier leaders count too, so that a series of short-lived leaders still writes checkpoints.
         self._entries_since_saved = state.seq - checkpoint
         self._observed_at = (self.controller_state.at, began)
@@ -213,11 +214,14 @@ class Controller:
         self.actuator.cluster = self.cluster
         self._observer = self._new_observer()
         self._observer.known(self.controller_state.observed)
-        self._expect_state()
+        self._prepare_workload()
 
-    def _expect_state(self) -> None:
+    def _prepare_workload(self) -> None:
+        """Tell the workload what the journal knows, before it is observed."""
         if isinstance(self.workload, StoredWorkload) and self.controller_state.fleet.has_joined:
             self.workload.expect_state()
+        if isinstance(self.workload, SliceAwareWorkload):
+            self.workload.expect_slices(self.controller_state.fleet.slices.keys())
 
     def _new_observer(self) -> Observer:
         return Observer(
@@ -245,6 +249,7 @@ class Controller:
             return await self._tick()
 
     async def _tick(self) -> Pass:
+        began = self.steady()
         observation = await self._observer.observe()
         if self.actuator.overtaken:
             await self._offload(lambda: self._overtaken(self.actuator.overtaken))
@@ -258,16 +263,20 @@ class Controller:
         )
         settings = self._paced(self._effective.settings)
         refused, observed_at = tuple(self.actuator.refused), (now, self.steady())
+        jump = self._jumped(observed_at)
+        takeover_step = 0.0 if self._marked else self._clock_step(observed_at, before.clock)
         given = Inputs(
             now=now,
             settings=settings,
             observed=observed_now(before, observation, settings, self.actuator.errors),
-            jump=self._jumped(observed_at),
+            jump=jump,
+            unobserved=self._unobserved(began, observed_at[1]),
             orders=orders,
             refused=refused,
             calling=self.actuator.launching,
             mistakes=tuple(sorted(set(observation.mistakes) - self._mistakes)),
-            takeover_step=0.0 if self._marked else self._clock_step(observed_at, before.clock),
+            takeover_step=takeover_step,
+            last_pass=self._last_pass(before, jump, takeover_step),
             clock=self._clock_after(observed_at, before.clock),
             mark={} if self._marked else {VERSION: __version__},
         )
@@ -358,10 +367,26 @@ class Controller:
         return self._paced_settings[2]
 
     def _jumped(self, observed_at: tuple[float, float]) -> float:
-        """Return by how much the clock was set since the last pass, or how long nothing was observed."""
+        """Return by how much the clock was set since the last pass; in the first pass, the time without a leader."""
         (now, steady), (last_now, last_steady) = observed_at, self._observed_at
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
+
+    def _last_pass(self, before: ControllerState, jump: float, takeover_step: float) -> float | None:
+        """Return when the last pass observed, by the present clock. Until this leader has written something: the last
+        write, because later passes of the previous leader are not known.
+        """
+        if self._marked:
+            return self._observed_at[0] + jump
+        return before.at + takeover_step if before.at else None
+
+    def _unobserved(self, began: float, observed: float) -> float:
+        """Return the time since the last pass in which this process was stopped.
+
+        ``began``: when this pass began to observe. That takes no longer than its timeout.
+        """
+        observing = observed - began - self.settings.policy.observe_timeout
+        return self.leading.time_stopped(began - self._observed_at[1]) + self.leading.time_stopped(observing)
 
     def _ahead(self, observed_at: tuple[float, float]) -> dict[str, float]:
         """Return the seconds by which the time of day is ahead of clocks that other controllers can read too."""

@@ -51,6 +51,13 @@ class Leading:
         """
         return self._steady() < self._until
 
+    def time_stopped(self, elapsed: float) -> float:
+        """Return ``elapsed``, the time between two passes, if this process must have been stopped in it, else 0.
+
+        A leader makes a pass at every renewal of its lease, so it does not wait for the whole lease.
+        """
+        return elapsed if elapsed > self._lease.ttl else 0.0
+
     @property
     def renews_in(self) -> float:
         """Seconds until the lease is to be renewed."""

@@ -18,7 +18,17 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
-from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, STEP, Inputs, ReconcileResult, reconcile
+from windlass.control.reconcile.cycle import (
+    CALLING,
+    JUMP,
+    LAST_PASS,
+    ORDERS,
+    STEP,
+    UNOBSERVED,
+    Inputs,
+    ReconcileResult,
+    reconcile,
+)
 from windlass.control.reconcile.operator_orders import Order, order_in
 from windlass.control.record.controller_state import KINDS, SETTINGS, TABLES, ControllerState
 from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED, VERSION
@@ -299,11 +309,13 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
         settings=settings,
         observed=replace(before.observed, **news),
         jump=mark.pop(JUMP, 0.0),
+        unobserved=mark.pop(UNOBSERVED, 0.0),
         orders=[each for each in orders if each[0] <= applied],
         refused=tuple(refused),
         calling=frozenset(mark.pop(CALLING, ())),
         mistakes=tuple(mistakes),
         takeover_step=mark.pop(STEP, 0.0),
+        last_pass=mark.pop(LAST_PASS, None),
         clock=before.clock if clock == before.clock else clock,
         mark=mark,
     )

@@ -190,12 +190,14 @@ class Service:
         least = begun + interval.min - controller.steady()
         if least > 0 and not self._stop.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), least)
+                async with asyncio.timeout(least):
+                    await self._stop.wait()
 
     async def _sleep(self, seconds: float) -> None:
         """Wait until it is woken, or the time is over."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     def _listen(self) -> None:
         """Wake up on the workload's next change. Started again after each observation."""

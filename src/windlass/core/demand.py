@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import inf
+from operator import itemgetter
 from typing import Final
 
 from windlass.core.capacity.room import Kinds, Need
@@ -18,6 +20,10 @@ from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Selector
 
 _Key = tuple[int, bool, Amounts, Selector, Rules]
 """Of single tasks: priority, whether they belong to no gang, needs, conditions, constraints."""
+
+
+Alike = tuple[Demand, list[str]]
+"""Demands that differ only in their ids and times: the first of them, and the ids of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Shape:
     """(demand id, count), sorted by id, which is the serving order."""
     count: int
     rules: Rules = NO_RULES
-    bundles: tuple[int | None, ...] = ()
+    bundles: tuple[int, ...] = ()
     """For each member its bundle, if it belongs to a gang."""
 
 
@@ -81,48 +87,77 @@ def counting(rules: Rules, classes: Collection[str]) -> Rules:
     return Rules(kept, rules.apart, rules.spread, rules.together) if kept or rules.binding else NO_RULES
 
 
+def alike(demands: Iterable[Demand]) -> list[Alike]:
+    """Groups demands that differ only in their ids and times, as far as that can be seen quickly: those with one bundle
+    and without conditions, constraints and gangs. ``levels`` merges the others that are equal."""
+    found: list[Alike] = []
+    known: dict[tuple[int, int, Amounts], list[str]] = {}
+    for demand in demands:
+        bundle = demand.bundles[0] if len(demand.bundles) == 1 else None
+        if bundle is None or not demand.plain or not bundle.plain or demand.held:
+            found.append((demand, [demand.id]))
+            continue
+        key = demand.priority, bundle.count, bundle.needs
+        ids = known.get(key)
+        if ids is None:
+            ids = known[key] = []
+            found.append((demand, ids))
+        ids.append(demand.id)
+    return found
+
+
 def levels(
-    demands: Iterable[Demand],
+    demands: Iterable[Alike],
     kinds: Kinds,
     largest: Mapping[str, int],
     *,
     gangs_as_singles: Collection[Gang] = (),
     classes: Collection[str] = (),
+    as_one: bool = False,
 ) -> tuple[Level, ...]:
     """Returns demand by priority, the highest first.
 
-    ``classes``: those that some constraint names. ``gangs_as_singles``: members of gangs of these kinds become
-    single tasks, in front of the others. The caller must check that in the end all of them were served.
+    ``demands``: as ``alike`` returns them. ``classes``: those that some constraint names. ``gangs_as_singles``: members
+    of gangs of these kinds become single tasks, in front of the others. ``as_one``: all priorities are one level. The
+    caller must check that in the end all of them were served.
     """
     gangs: dict[int, list[Demand]] = {}
-    singles: dict[_Key, list[tuple[str, int, int]]] = {}
+    singles: dict[_Key, list[tuple[str, int]]] = {}
+    of_gangs: dict[_Key, list[tuple[str, int, int]]] = {}
     # The whole key of a task is slow to compute; priority and needs are enough where there are no conditions.
-    plain: dict[tuple[int, Amounts], list[tuple[str, int, int]]] = {}
-    for demand in demands:
-        gang, priority = demand.gang, demand.priority
-        if demand.plain:
+    plain: dict[tuple[int, Amounts], list[tuple[str, int]]] = {}
+    for demand, ids in demands:
+        gang, priority = demand.gang, 0 if as_one else demand.priority
+        if gang is None:
             for bundle in demand.bundles:
-                members = plain.get((priority, bundle.needs)) if bundle.plain else None
+                simple = demand.plain and bundle.plain
+                members = plain.get((priority, bundle.needs)) if simple else None
                 if members is None:
-                    members = singles.setdefault(_key(demand, bundle, classes), [])
-                    if bundle.plain:
+                    members = singles.setdefault(_key(priority, demand, bundle, classes), [])
+                    if simple:
                         plain[priority, bundle.needs] = members
-                members.append((demand.id, bundle.count, -1))
-        elif gang is not None and gang not in gangs_as_singles:
+                members += zip(ids, repeat(bundle.count))
+        elif gang not in gangs_as_singles:
             gangs.setdefault(priority, []).append(demand)
         else:
             for index, bundle in enumerate(demand.bundles):
-                member = (demand.id, bundle.count, -1 if gang is None else index)
-                singles.setdefault(_key(demand, bundle, classes), []).append(member)
+                key = _key(priority, demand, bundle, classes)
+                of_gangs.setdefault(key, []).append((demand.id, bundle.count, index))
     shapes: dict[int, list[tuple[bool, Shape]]] = {}
-    for (priority, single, needs, selector, rules), members in singles.items():
-        members.sort()
-        count = sum(count for _, count, _ in members)
+
+    def add(key: _Key, members: list[tuple[str, int]], bundles: Sequence[int] = ()) -> None:
+        priority, single, needs, selector, rules = key
+        count = sum(map(itemgetter(1), members))
         need = Need.of(dict(needs), kinds)
-        named = tuple([(name, count) for name, count, _ in members])
-        bundles = () if single else tuple([bundle for _, _, bundle in members])
-        shape = Shape(needs, need, selector, priority, named, count, rules, bundles)
+        shape = Shape(needs, need, selector, priority, tuple(members), count, rules, tuple(bundles))
         shapes.setdefault(priority, []).append((single, shape))
+
+    for key, members in singles.items():
+        members.sort()
+        add(key, members)
+    for key, of_bundles in of_gangs.items():
+        of_bundles.sort()
+        add(key, [(name, count) for name, count, _ in of_bundles], [bundle for _, _, bundle in of_bundles])
 
     def order(item: tuple[bool, Shape]) -> tuple[bool, tuple[float, ...], str]:
         single, shape = item
@@ -130,26 +165,28 @@ def levels(
 
     return tuple(
         Level(
-            in_order(gangs.get(priority, ()), largest),
+            in_order(gangs.get(priority, ()), largest, as_one=as_one),
             tuple(shape for _, shape in sorted(shapes.get(priority, ()), key=order)),
         )
         for priority in sorted({*gangs, *shapes}, reverse=True)
     )
 
 
-def _key(demand: Demand, bundle: Bundle, classes: Collection[str]) -> _Key:
+def _key(priority: int, demand: Demand, bundle: Bundle, classes: Collection[str]) -> _Key:
     """Returns what equal single tasks have in common."""
     rules = counting(rules_of(demand, bundle), classes)
     if demand.gang is Gang.SPREAD:
         rules = rules.plus(on_own_nodes(demand))
-    return demand.priority, demand.gang is None, bundle.needs, selector_of(demand, bundle), rules
+    return priority, demand.gang is None, bundle.needs, selector_of(demand, bundle), rules
 
 
-def in_order(demands: Sequence[Demand], largest: Mapping[str, int]) -> tuple[Demand, ...]:
-    """Sorts demands, the hardest first; a gang by the sum of its needs."""
-    return tuple(
-        sorted(demands, key=lambda d: (-d.priority, hardness(total_needs(d.bundles), len(d.where), largest), d.id))
-    )
+def in_order(demands: Sequence[Demand], largest: Mapping[str, int], *, as_one: bool = False) -> tuple[Demand, ...]:
+    """Sorts demands, the hardest first; a gang by the sum of its needs. ``as_one``: whatever their priorities."""
+
+    def order(one: Demand) -> tuple[int, tuple[float, ...], str]:
+        return 0 if as_one else -one.priority, hardness(total_needs(one.bundles), len(one.where), largest), one.id
+
+    return tuple(sorted(demands, key=order))
 
 
 def gang_tasks(

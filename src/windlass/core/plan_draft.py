@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -35,8 +36,17 @@ class DraftOptions:
 
     gangs_as_singles: frozenset[Gang] = frozenset()
     """Gangs of these kinds are bought for together with single demand; valid only if nothing waits in the end."""
+    priorities_as_one: bool = False
+    """Demand of all priorities is bought for together; valid only if nothing waits in the end."""
+    singles_first: bool = False
+    """Single tasks are served before gangs; valid only if nothing waits in the end."""
+    gangs_first: Literal["hardest", "easiest", "largest"] = "hardest"
+    """Which gangs are served first: largest means the most members. Another order than the hardest first is valid only
+    if nothing waits in the end."""
     ignore_tiers: bool = False
     """The tightest node is taken before the nearest."""
+    spares_last: bool = False
+    """Free slices, as many as are held as spares, are used only by what nothing else can hold."""
     offer_every_purchase: bool = False
     """The room of every bought slice gets rows, also where no later demand could use it."""
     cancelled: frozenset[int] = frozenset()
@@ -211,7 +221,7 @@ class PlanDraft:
     def classes(self) -> tuple[str, ...]:
         """Returns the classes of tasks that are counted: those that some constraint names."""
         names = set(self.eligibility.classes)
-        spread = [demand for demand in self.snapshot.demands if demand.gang == Gang.SPREAD]
+        spread = [demand for demand in self.snapshot_tables.demands.gangs if demand.gang == Gang.SPREAD]
         spread += [request for request in self.snapshot.requests if request.gang == Gang.SPREAD]
         if spread and (names or (self.strategy == "cheapest" and int(self.hosts.max(initial=1)) > 1)):
             names.add(MEMBER)
@@ -300,6 +310,10 @@ class PlanDraft:
             for run in served.runs:
                 result[run.positions] = True
         return result
+
+    def used(self) -> list[int]:
+        """Returns the positions of the slices of the snapshot that got a task in this plan."""
+        return np.flatnonzero(self.placed()[: len(self.slices)]).tolist()
 
     def sticky(self) -> Bools:
         """Returns groups that this plan has chosen already, or that have slices in flight."""

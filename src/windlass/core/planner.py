@@ -8,12 +8,12 @@ the order of its parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from typing import Final
 
 from windlass.core.explain.kept import busy, kept
-from windlass.core.explain.launches import demands_of, launch_reason, passed_over, tasks_on_new
+from windlass.core.explain.launches import demands_of, launch_reason, passed_over
 from windlass.core.explain.unblock import TrialOutcome, Unblocker
 from windlass.core.explain.waiting import Explainer, waiting_counts, waiting_items
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
@@ -32,6 +32,7 @@ from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .candidate_plans import best_draft, without_queued_surplus
+from .next_plan import with_next_decisions
 from .plan_draft import DraftOptions, PlacedRun, PlanDraft, Purchase
 from .probe_launches import send_ahead
 
@@ -42,7 +43,8 @@ def plan(snapshot: Snapshot, memo: PlannerMemo | None = None) -> Plan:
     ``memo``: what a caller that plans repeatedly keeps from plan to plan. It saves time and changes no plan.
     """
     memo = memo or PlannerMemo()
-    draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo), _served)
+    decide = partial(_decided, memo=memo)
+    draft = with_next_decisions(decide(snapshot), decide, _opened)
     send_ahead(draft)
     waiting = waiting_items(draft)
     release = Release(draft, {item.demand: item for item in waiting})
@@ -82,6 +84,11 @@ def unblocks_of(snapshot: Snapshot, waiting: Waiting) -> tuple[Unblock, ...]:
     return Unblocker(snapshot, (waiting,), partial(_what_if, memo=PlannerMemo())).all()[waiting.demand]
 
 
+def _decided(snapshot: Snapshot, memo: PlannerMemo, *, search: bool = True) -> PlanDraft:
+    """Returns the best draft; for ``search`` see ``best_draft``."""
+    return without_queued_surplus(best_draft(snapshot, _served, _opened, memo, search=search), _served)
+
+
 def _opened(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft:
     """Returns a draft in which only slices above a limit are decided."""
     draft = PlanDraft(snapshot_tables, options)
@@ -110,7 +117,7 @@ def _served(snapshot_tables: SnapshotTables, options: DraftOptions) -> PlanDraft
 
 def _what_if(snapshot: Snapshot, memo: PlannerMemo) -> TrialOutcome:
     """Returns the result of a snapshot, without releases and reasons."""
-    draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo, search=False), _served)
+    draft = _decided(snapshot, memo, search=False)
     limits, names = draft.limits, [group.name for group in draft.groups]
     return TrialOutcome(
         waiting=waiting_counts(draft),
@@ -150,9 +157,10 @@ def _launches(draft: PlanDraft) -> Iterator[Launch]:
                 run = []
             run.append(purchase)
         runs.append((group, code, run))
-    explain, placed = Explainer(draft), tasks_on_new(draft)
-    for group, _, run in sorted(runs, key=lambda item: (draft.groups[item[0]].name, item[2][0].first)):
-        slices, demands = sum(purchase.slices for purchase in run), demands_of(run, placed)
+    runs.sort(key=lambda item: (draft.groups[item[0]].name, item[2][0].first))
+    explain, tasks = Explainer(draft), demands_of(draft, [run for _, _, run in runs])
+    for (group, _, run), demands in zip(runs, tasks, strict=True):
+        slices = sum(purchase.slices for purchase in run)
         yield Launch(
             group=draft.groups[group].name,
             first=run[0].first,
@@ -186,11 +194,12 @@ def _hourly_cost(draft: PlanDraft) -> HourlyCost:
 def placements(draft: PlanDraft) -> tuple[Placement, ...]:
     """Returns which tasks of each demand go where, by demand, target and bundle."""
     totals: dict[tuple[str, str, int], int] = {}
+    name_of = cache(draft.name_of)  # a slice is named once for all tasks on it
 
     def deal(members: Iterable[tuple[str, int, int]], runs: Iterable[PlacedRun]) -> None:
         waiting = iter(members)
         name, bundle, left = "", SINGLE, 0
-        for target, count in _targets(draft, runs):
+        for target, count in _targets(name_of, runs):
             while count:
                 while not left:
                     name, bundle, left = next(waiting)
@@ -205,7 +214,7 @@ def placements(draft: PlanDraft) -> tuple[Placement, ...]:
             deal(members, [run for run in served.runs if run.tasks == index])
     for shape, served in draft.decisions.served_shapes:
         bundles = shape.bundles or (SINGLE,) * len(shape.members)
-        deal([(name, b or 0, n) for (name, n), b in zip(shape.members, bundles, strict=True)], served.runs)
+        deal([(name, b, n) for (name, n), b in zip(shape.members, bundles, strict=True)], served.runs)
     return tuple(
         Placement(demand, count, on, None if bundle == SINGLE else bundle)
         for (demand, on, bundle), count in sorted(totals.items())
@@ -216,7 +225,7 @@ SINGLE: Final = -1
 """In place of a bundle: the task belongs to no gang."""
 
 
-def _targets(draft: PlanDraft, runs: Iterable[PlacedRun]) -> Iterator[tuple[str, int]]:
+def _targets(name_of: Callable[[int], str], runs: Iterable[PlacedRun]) -> Iterator[tuple[str, int]]:
     for run in runs:
         for position, count in zip(run.positions.tolist(), run.counts.tolist(), strict=True):
-            yield draft.name_of(position), count
+            yield name_of(position), count

@@ -37,19 +37,35 @@ TRIES: Final = 40
 Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 
 
-def cheaper_set(draft: PlanDraft, served: Serve) -> PlanDraft | None:
-    """Returns a draft that serves all demand with a cheaper set of new slices; None if there is none or no search."""
+def cheaper_set(draft: PlanDraft, served: Serve, *, as_one: bool, any_order: bool) -> PlanDraft | None:
+    """Returns a draft that serves all demand with a cheaper set of new slices; None if there is none or no search.
+
+    ``as_one``: demand of all priorities is placed together. ``any_order``: single tasks may be placed before gangs,
+    and gangs in other orders.
+    """
     groups = _groups(draft)
     if not groups:
         return None
     most = BOUNDLESS if any(draft.decisions.unserved) else _cost(draft)
+    options = replace(draft.options, gangs_as_singles=frozenset(), priorities_as_one=as_one)
+    orders = [options]
+    gangs = len(draft.snapshot_tables.demands.gangs)
+    if any_order and 0 < gangs < len(draft.snapshot.demands):
+        orders.append(replace(options, singles_first=True))
+    if any_order and gangs > 1:
+        orders += [replace(options, gangs_first="easiest"), replace(options, gangs_first="largest")]
     for counts in islice(_sets(draft, groups, most), TRIES):
         ahead = tuple((group, count) for group, count in zip(groups, counts, strict=True) if count)
-        other = served(draft.snapshot_tables, replace(draft.options, gangs_as_singles=frozenset(), ahead=ahead))
-        if not any(other.decisions.unserved) and not other.decisions.waiting_requests and _uses_all(other, len(ahead)):
-            _name_owners(other)
-            return other
+        for order in orders:
+            other = served(draft.snapshot_tables, replace(order, ahead=ahead))
+            if _serves_all(other, len(ahead)) and not ((as_one or order != options) and other.used()):
+                name_owners(other)
+                return other
     return None
+
+
+def _serves_all(draft: PlanDraft, wanted: int) -> bool:
+    return not any(draft.decisions.unserved) and not draft.decisions.waiting_requests and _uses_all(draft, wanted)
 
 
 def _groups(draft: PlanDraft) -> list[int]:
@@ -57,8 +73,10 @@ def _groups(draft: PlanDraft) -> list[int]:
     cluster = draft.snapshot.cluster
     if draft.strategy != "cheapest" or cluster.apart is not None or cluster.max_launching is not None:
         return []
+    if len(draft.snapshot.demands) - len(draft.snapshot_tables.demands.invalid) > TASKS:
+        return []
     demands = [one for one in draft.snapshot.demands if not one.mistake]
-    if len(demands) > TASKS or sum(one.count for one in demands) > TASKS:
+    if sum(one.count for one in demands) > TASKS:
         return []
     if all(one.gang in (None, Gang.ANY) and not _constrained(one) for one in demands):
         return []
@@ -67,10 +85,11 @@ def _groups(draft: PlanDraft) -> list[int]:
     if draft.decisions.waiting_requests or any(kind.max_launching is not None for kind in draft.groups):
         return []
     needs = {bundle.needs for one in demands for bundle in one.bundles}
+    most = _most(draft)
     useful = [
         group
         for group, kind in enumerate(draft.groups)
-        if _most(draft, group) > 0
+        if most[group] > 0
         and any(all(amount <= dict(kind.resources).get(name, 0) for name, amount in need) for need in needs)
     ]
     useful = first_choices(draft.groups, useful)
@@ -82,9 +101,16 @@ def _constrained(demand: Demand) -> bool:
     return demand.rules.binding or any(bundle.rules.binding for bundle in demand.bundles)
 
 
-def _most(draft: PlanDraft, group: int) -> int:
-    """Returns how many slices of a group could be bought if the draft had bought none of it."""
-    return draft.limits.headroom(group, gang=True) + sum(one.slices for one in draft.purchases if one.group == group)
+def _most(draft: PlanDraft) -> list[int]:
+    """Returns how many slices of each group could be bought if the draft had bought nothing for demand and spares."""
+    limits = draft.limits
+    state = limits.copy_state()
+    for one in draft.purchases:
+        if one.code in (Code.DEMAND, Code.SPARE):
+            limits.add(one.group, -one.slices)
+    most = [limits.headroom(group, gang=True) for group in range(len(draft.groups))]
+    limits.restore(state)
+    return most
 
 
 def _cost(draft: PlanDraft) -> int:
@@ -95,7 +121,8 @@ def _sets(draft: PlanDraft, groups: list[int], most: int) -> Iterator[tuple[int,
     """Yields sets of slices below a price that have enough of everything in sum, by price, slices and names."""
     total = np.array([draft.totals[group] * draft.hosts[group] for group in groups], np.int64)
     price = [int(draft.price[group]) for group in groups]
-    limit = [min(_most(draft, group), TASKS) for group in groups]
+    most_of = _most(draft)
+    limit = [min(most_of[group], TASKS) for group in groups]
     demands = [one for one in draft.snapshot.demands if not one.mistake]
     needed = np.zeros(len(draft.kinds.names), np.int64)
     for one in demands:
@@ -130,8 +157,8 @@ def _uses_all(draft: PlanDraft, wanted: int) -> bool:
     return len(mine) == wanted and all(bool(placed[one.position : one.position + one.slices].all()) for one in mine)
 
 
-def _name_owners(draft: PlanDraft) -> None:
-    """Records for each purchase of the set the first demand that was placed on it."""
+def name_owners(draft: PlanDraft) -> None:
+    """Records for each purchase without an owner the first demand that was placed on it."""
     first: dict[int, str] = {}
     served = [(gang.id, one) for gang, one in draft.decisions.served_gangs]
     served += [(shape.members[0][0], one) for shape, one in draft.decisions.served_shapes]
@@ -140,5 +167,5 @@ def _name_owners(draft: PlanDraft) -> None:
             for position in run.positions.tolist():
                 first.setdefault(position, name)
     for at, purchase in enumerate(draft.purchases):
-        if purchase.code == Code.DEMAND:
+        if purchase.code == Code.DEMAND and not purchase.owner:
             draft.purchases[at] = replace(purchase, owner=first[purchase.position])

@@ -95,18 +95,21 @@ class ProviderConformance:
 
     def _bound(self, provider: Provider | None = None, cluster: ClusterIdentity | None = None) -> Provider:
         provider = provider or self.provider()
+        self._made.append(provider)
         provider.bind(cluster or self.cluster)
         return provider
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Provider]:
+        self._made: list[Provider] = []
         provider = self._bound()
         try:
             yield provider
         finally:
             for instance in await self._retried(provider.list):
                 await self._gone(provider, instance.slice_id)
-            await provider.close()
+            for one in self._made:
+                await one.close()
 
     async def _retried(self, call: Any) -> Sequence[Instance]:
         with suppress(ProviderError):

@@ -9,7 +9,7 @@ new number, or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -240,6 +240,17 @@ class StoredWorkload(Protocol):
     def expect_state(self) -> None:
         """Called when the journal knows machines that have joined: from now on missing storage is an error, and no new
         storage is created in its place. An empty one would confirm that nothing runs on these machines.
+        """
+        ...
+
+
+@runtime_checkable
+class SliceAwareWorkload(Protocol):
+    """An optional part of the contract, for a workload that also remembers slices that ended long ago."""
+
+    def expect_slices(self, slice_ids: Collection[str]) -> None:
+        """Learn the slices of the journal. Called before the first observation, so that it shows what became of them
+        while no controller ran.
         """
         ...
 

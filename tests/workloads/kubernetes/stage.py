@@ -107,7 +107,8 @@ class Stage:
         publisher = self.workload.publisher
         assert isinstance(publisher, DecisionPublisher)
         with suppress(TimeoutError):
-            await asyncio.wait_for(publisher.queue.settle(), 0.3)
+            async with asyncio.timeout(0.3):
+                await publisher.queue.settle()
         for _ in range(10):
             await asyncio.sleep(0.002)
 

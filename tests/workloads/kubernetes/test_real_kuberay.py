@@ -49,6 +49,9 @@ import os, time
 
 @ray.remote(num_cpus=2, max_retries=0)
 def until(gate):
+    with open(gate + ".new", "w") as started:
+        started.write(os.environ["RAY_CLOUD_INSTANCE_ID"])
+    os.rename(gate + ".new", gate + ".started")
     while not os.path.exists(gate):
         time.sleep(0.1)
     return os.environ["RAY_CLOUD_INSTANCE_ID"]
@@ -63,6 +66,13 @@ class RayKubelet(FakeKubelet):
         self._head = head
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.ended: list[str] = []
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for process in self._running.values():  # where the test has failed
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def _play(self, pod: dict[str, Any]) -> None:
         name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
@@ -238,6 +248,11 @@ def test_tasks_of_ray_get_worker_pods_and_the_pods_go_one_by_one_when_their_work
         return int(plane.call("GET", RAY_CLUSTER)["spec"]["workerGroupSpecs"][0]["replicas"])
 
     gates = [head.directory / f"gate-{number}" for number in range(2)]
+
+    def places() -> list[str]:
+        """Return the pods on which tasks have started, in the order of the tasks."""
+        return [started.read_text() for gate in gates if (started := gate.with_suffix(".started")).exists()]
+
     try:
         kubelet = RayKubelet(plane, head)
         with kubelet, operating(plane) as operator:
@@ -248,11 +263,12 @@ def test_tasks_of_ray_get_worker_pods_and_the_pods_go_one_by_one_when_their_work
             scaled.kill()
             scaled.run()
             scaled.eventually(lambda: len(scaled.slices("ready")) == 2)
-            assert len(pods()) == 2
-            first, second = sorted(pods())
+            # Ready is not yet at work: a task that has not started would follow the first one on its node.
+            scaled.eventually(lambda: len(places()) == 2)
+            done, busy = places()
+            assert sorted(pods()) == sorted((done, busy))
             gates[0].touch()
-            done = scaled.driver.run("result = ray.get(task0)")
-            busy = second if done == first else first
+            assert scaled.driver.run("result = ray.get(task0)") == done
             scaled.eventually(lambda: pods() == [busy])
             assert kubelet.ended == [done]
             scaled.stays(3, pods, [busy])

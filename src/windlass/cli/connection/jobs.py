@@ -39,7 +39,7 @@ def opened_jobs(config: Config) -> Iterator[JobQueries]:
         finally:
             queries.close()
     except QueueGone as error:
-        stop(f"{error}. Submit a job: windlass submit -- COMMAND")
+        stop(str(error))
     except QueueError as error:
         stop(str(error))
 

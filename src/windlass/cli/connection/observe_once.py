@@ -139,7 +139,8 @@ async def observe_all(
         while observation.awaited and (left := deadline - steady()) > 0:
             answered.clear()
             try:
-                await asyncio.wait_for(answered.wait(), left + 0.1)
+                async with asyncio.timeout(left + 0.1):
+                    await answered.wait()
             except TimeoutError:
                 break
             observation = await observer.observe()

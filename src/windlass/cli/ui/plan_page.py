@@ -19,7 +19,7 @@ from rich.text import Text
 
 from windlass.core.model.plan import Change, Launch, Plan, Waiting
 from windlass.core.model.quantities import format_money
-from windlass.core.model.reasons import plural, seconds
+from windlass.core.model.reasons import plural
 from windlass.core.model.snapshot import Snapshot
 
 from .pages import grid, plain, printed, section
@@ -214,7 +214,7 @@ def _beyond_groups(waiting: Waiting) -> str:
     """Return the sentence of a waiting job without the part that the group's line repeats below it."""
     if not any(reason.why in waiting.reason.why for reason in waiting.groups.values()):
         return waiting.why
-    return "" if waiting.waited is None else f"waits {seconds(waiting.waited)}"
+    return waiting.waiting_time
 
 
 def _obstacles(waiting: Waiting, plan: Plan) -> Lines:

@@ -49,17 +49,17 @@ class InternedTable(Generic[T]):
 
     def _by_news(self, answer: Sequence[Any]) -> Mapping[str, T] | None:
         """Update the table with the items that are new in this answer; None: an item is invalid or repeated."""
-        fresh, over = _news(self._last, answer)
-        news: dict[str, T] = {}
+        fresh, over = news(self._last, answer)
+        named: dict[str, T] = {}
         for one in fresh:
             known = self._known(one)
             if known is None:
                 return None
-            news[self._name(known)] = known
-        gone = [name for name in map(self._name, over) if name not in news]
-        if len(answer) != len(self.table) - len(gone) + sum([name not in self.table for name in news]):
+            named[self._name(known)] = known
+        gone = [name for name in map(self._name, over) if name not in named]
+        if len(answer) != len(self.table) - len(gone) + sum([name not in self.table for name in named]):
             return None  # an item is repeated
-        changed = {name: one for name, one in news.items() if self.table.get(name) is not one}
+        changed = {name: one for name, one in named.items() if self.table.get(name) is not one}
         return updated(self.table, changed, gone) if gone or changed else self.table
 
     def _one_by_one(
@@ -88,12 +88,12 @@ class InternedTable(Generic[T]):
         return one if self._whole(one) else None
 
 
-def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the objects that are new in an answer, and those that are missing."""
     if len(before) == len(after):  # usually at the same positions
-        pairs = [(new, old) for new, old in zip(after, before, strict=True) if new is not old]
-        if len(pairs) < len(after) // 2:
-            before, after = [old for _, old in pairs], [new for new, _ in pairs]
+        changed = list(compress(count(), map(is_not, before, after)))
+        if len(changed) < len(after) // 2:
+            before, after = [before[at] for at in changed], [after[at] for at in changed]
     else:  # usually a few were appended, or removed somewhere
         head = _alike(before, after)
         before, after = before[head:], after[head:]

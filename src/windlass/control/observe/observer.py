@@ -12,15 +12,18 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from windlass.control.state.diff import TableDiff, diff
 from windlass.core.model.reasons import seconds
 from windlass.providers.protocol import EndConfirmingProvider, Instance, Provider
-from windlass.workloads.protocol import PromptWorkload, Workload, WorkloadError
+from windlass.workloads.protocol import PromptWorkload, Workload, WorkloadError, WorkNode
 
 from .completed import Completed
+from .interning import news
 from .observed import Observed
 from .validation import InvalidAnswer, Lists, ValidView, Views
 
 T = TypeVar("T")
+Item = TypeVar("Item", Instance, WorkNode)
 
 PATIENCE = 0.5
 """Seconds that the loop waits for an observation that it has just started. Most take milliseconds. The loop does not
@@ -147,6 +150,8 @@ class _Listing:
         self._provider, self._name, self._missing = provider, name, missing
         self._confirming = provider if isinstance(provider, EndConfirmingProvider) else None
         self._last: Sequence[Instance] = ()
+        self._listed: set[str] = set()
+        """The slices of the last list."""
 
     def __call__(self) -> Coroutine[Any, Any, object]:
         listing, provider = self._provider.list(), self._confirming
@@ -173,18 +178,42 @@ class _Listing:
         if shown is self._last and not wanted:
             return {}
         try:
-            listed = {one.slice_id for one in shown}
-            wanted |= {one.slice_id: one.group for one in self._last if one.slice_id not in listed}
-        except (AttributeError, TypeError):  # not a list: validation reports that
+            fresh, over = news(self._last, shown)
+            came, left = [one.slice_id for one in fresh], {one.slice_id: one.group for one in over}
+            self._listed.difference_update(left)
+            self._listed.update(came)
+            if len(self._listed) != len(shown):  # a slice was or is listed twice: it may leave only once
+                self._listed = {one.slice_id for one in shown}
+        except (AttributeError, LookupError, TypeError):  # not a list: validation reports that
             return {}
-        self._last = shown
-        return {name: group for name, group in wanted.items() if name not in listed}
+        self._last = tuple(shown)
+        wanted |= left
+        return {name: group for name, group in wanted.items() if name not in self._listed}
 
 
 def _with_ends(shown: Sequence[Instance], asked: Mapping[str, str], ended: Collection[str]) -> Sequence[Instance]:
     at = ended if isinstance(ended, Mapping) else {}
     confirmed = [Instance(name, asked[name], "ended", (), ended_at=at.get(name)) for name in ended if name in asked]
     return (*shown, *confirmed) if confirmed else shown
+
+
+class _Troubled(Generic[Item]):
+    """Finds the items of a table that report trouble. Only those that changed since the last table are read."""
+
+    def __init__(self) -> None:
+        self._last: Mapping[str, Item] = {}
+        self._found: dict[str, Item] = {}
+
+    def of(self, table: Mapping[str, Item]) -> Collection[Item]:
+        changes: TableDiff = diff(self._last, table)
+        for name in (*changes.changed, *changes.gone):
+            one = table.get(name)
+            if one is not None and one.trouble:
+                self._found[name] = one
+            else:
+                self._found.pop(name, None)
+        self._last = table
+        return self._found.values()
 
 
 class Observer:
@@ -204,6 +233,8 @@ class Observer:
         """
         self._on_answer, self._waited_for = on_answer, False
         self._views, self._lists = Views(), {name: Lists() for name in providers}
+        self._bad_nodes = _Troubled[WorkNode]()
+        self._bad_instances = {name: _Troubled[Instance]() for name in providers}
         prompt = isinstance(workload, PromptWorkload) and workload.answers_promptly
         self._workload = _Source(workload.observe, self._views, limit, steady, self._late, prompt)
         self._providers = {
@@ -239,12 +270,12 @@ class Observer:
                 problems[f"provider {name}"] = source.problem or _NO_ANSWER
                 if not source.problem:
                     awaited.add(f"provider {name}")
-        for listed in instances.values():
-            for one in [one for one in (listed or {}).values() if one.trouble]:
+        for name, listed in instances.items():
+            for one in self._bad_instances[name].of(listed) if listed is not None else ():
                 if all(host.running for host in one.hosts):  # a dead host is reported as such
                     problems[f"slice {one.slice_id}"] = one.trouble
         if work is not None:
-            problems |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
+            problems |= {f"node {node.id}": node.trouble for node in self._bad_nodes.of(work.node)}
         problem, never = self._workload.problem, self._workload.answer is None
         if (problem or never) and not self._workload.brief:
             problems["workload"] = problem or _NO_ANSWER

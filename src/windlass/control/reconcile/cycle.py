@@ -27,6 +27,7 @@ from windlass.control.record.journal_tables import (
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import Bought, Fleet, Refused, by_clock
 from windlass.core.model.plan import Plan
+from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import plan
 from windlass.journal import Entry
@@ -35,12 +36,14 @@ from .apply_plan import decide
 from .launch_queue import ask
 from .operator_orders import Order, apply_orders
 from .planner_input import fold_and_plan
-from .transitions import Fold, forgotten
+from .transitions import NEVER_LISTED, Fold, forgotten
 
 ORDERS: Final = "orders"
 JUMP: Final = "jump"
+UNOBSERVED: Final = "unobserved"
 CALLING: Final = "calling"
 STEP: Final = "step"
+LAST_PASS: Final = "last_pass"
 """Keys of an entry ``pass``."""
 
 
@@ -53,7 +56,9 @@ class Inputs:
     observed: Observed
     """The observations; for unknown sources the last valid ones."""
     jump: float = 0.0
-    """Seconds by which the clock was set since the last pass, or for which nothing was observed."""
+    """Seconds by which the clock was set since the last pass. In the first pass of a leader: the time without one."""
+    unobserved: float = 0.0
+    """Seconds since the last pass in which this leader was stopped, so that it observed nothing."""
     orders: Sequence[tuple[int, Order]] = ()
     """New orders of operators, each with its number."""
     refused: tuple[Refused, ...] = ()
@@ -63,6 +68,8 @@ class Inputs:
     """New errors in the workload's answer."""
     takeover_step: float = 0.0
     """In the first pass of a leader: seconds by which the clock was set since the last pass of the previous leader."""
+    last_pass: float | None = None
+    """When the last pass observed, by the present clock. None: there was none."""
     clock: Mapping[str, float] | None = None
     """The new table ``clock``; None: unchanged."""
     mark: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +77,7 @@ class Inputs:
 
     @property
     def step(self) -> float:
-        """Seconds by which the clock was set. In the first pass of a leader ``jump`` is the time without a leader."""
+        """Seconds by which the clock was set, in the first pass of a leader too."""
         return self.takeover_step if self.mark else self.jump
 
 
@@ -99,10 +106,18 @@ def reconcile(
     """
     now, settings = given.now, given.settings
     orders = [order for _, order in given.orders]
-    fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), orders, now, settings.families)
+    fleet = by_clock(before.fleet, given.jump, given.step, given.unobserved)
+    fleet = apply_orders(fleet, orders, now, settings.families)
     touched = _touched(before, given)
     made = fold_and_plan(
-        fleet, given.observed, settings, now, refused=given.refused, touched=touched, planner=planner or plan
+        fleet,
+        given.observed,
+        settings,
+        now,
+        refused=given.refused,
+        touched=touched,
+        listed_before=_listed_before(before, given.last_pass),
+        planner=planner or plan,
     )
     folded, snapshot, planned = made.fold, made.snapshot, made.plan
     fleet, waiting, stay = folded.fleet, before.waiting, before.stay
@@ -129,19 +144,29 @@ def reconcile(
     after, changes = _kept(before, after, now, given.step, news=bool(once))
     if not changes and not once:
         return ReconcileResult(folded, snapshot, planned, before, ())
-    return ReconcileResult(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
+    adopted = any(move.source is None and move.reason.code == Code.LEAKED for move in folded.moves)
+    marked = _marked(before, given, calling, given.last_pass if adopted else None)
+    return ReconcileResult(folded, snapshot, planned, after, (*marked, *once, *changes))
 
 
 def _touched(before: ControllerState, given: Inputs) -> Collection[str] | None:
     """Return the slices whose observation changed since the last pass. None (any slice) when settings, clock, operator
     orders or source health changed.
     """
-    usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
+    usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.unobserved or given.orders)
     if not usual or before.observed.unknown or given.observed.unknown:
         return None
     # Slices that the last decision moved were not checked in their new state: the acknowledgement may already exist.
     decided = [name for name, one in before.fleet.activity.active.items() if one.since >= before.at]
     return given.observed.touched_since(before.observed).union(decided)
+
+
+def _listed_before(before: ControllerState, last_pass: float | None) -> Mapping[str, float]:
+    """Return when each provider answered last, for those that answered in the last pass."""
+    settings = before.settings.get(SETTINGS)
+    if settings is None or last_pass is None:
+        return NEVER_LISTED
+    return dict.fromkeys({one.provider for one in settings.groups} - before.observed.silent, last_pass)
 
 
 def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
@@ -175,13 +200,19 @@ def _kept(
     return after.replace(fleet=fleet, account=account, at=now), tuple(changes)
 
 
-def _marked(before: ControllerState, given: Inputs, calling: Collection[str]) -> tuple[Entry, ...]:
+def _marked(
+    before: ControllerState, given: Inputs, calling: Collection[str], last_pass: float | None
+) -> tuple[Entry, ...]:
     """Return the ``pass`` entry; none when it would be empty: entries with another time belong to another pass."""
     data: dict[str, Any] = dict(given.mark)
     if given.jump:
         data[JUMP] = given.jump
+    if given.unobserved:
+        data[UNOBSERVED] = given.unobserved
     if calling:
         data[CALLING] = sorted(calling)
     if given.takeover_step:
         data[STEP] = given.takeover_step
+    if last_pass is not None:
+        data[LAST_PASS] = last_pass
     return (Entry(PASS, SETTINGS, given.now, data),) if data or given.now == before.at else ()

@@ -23,7 +23,7 @@ from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
 from windlass.core.planner import plan
 
 from .provider_health import NOTHING_KNOWN, availability_of
-from .transitions import Fold, fold
+from .transitions import NEVER_LISTED, Fold, fold
 
 NO_ERRORS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -58,10 +58,13 @@ def fold_and_plan(
     *,
     refused: Sequence[Refused] = (),
     touched: Collection[str] | None = None,
+    listed_before: Mapping[str, float] = NEVER_LISTED,
     planner: Callable[[Snapshot], Plan] = plan,
 ) -> FoldedPlan:
-    """Apply observations to the fleet, and plan unless the workload is unknown. ``touched`` as for ``fold``."""
-    folded = fold(fleet, observed, settings, now, refused, touched)
+    """Apply observations to the fleet, and plan unless the workload is unknown. ``touched`` and ``listed_before`` are
+    those of ``fold``.
+    """
+    folded = fold(fleet, observed, settings, now, refused, touched, listed_before)
     if WORKLOAD in observed.unknown:
         return FoldedPlan(folded, None, None)
     return FoldedPlan(folded, *plan_fleet(folded.fleet, observed, settings, now, planner))

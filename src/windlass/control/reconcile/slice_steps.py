@@ -158,7 +158,8 @@ def _of_cordoned(one: Situation) -> Step:
     if not sight.final and (lost := _lost(one)):
         return lost
     if sight.running is not None:
-        why = f"acknowledged: {plural(sight.running, 'task')} still running"
+        running = f"{plural(sight.running, 'task')} still running" if sight.running else "nothing runs there any more"
+        why = f"{running}, and nothing new starts there"
         return State.DRAINING, Reason(record.reason.code, why)
     if sight.refused:
         if one.group is None or record.must_go:

@@ -7,10 +7,11 @@ plan, is legal by the lifecycle table, and has a reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from windlass.control.observe.observed import PROVIDER, WORKLOAD, Observed, provider_of
 from windlass.control.observe.slice_observation import SliceObservation
@@ -38,6 +39,9 @@ from .slice_steps import dead_hosts, next_step
 REMEMBERED = 3600.0
 """Seconds for which an ended slice is remembered, in case a lagging list shows it again."""
 
+NEVER_LISTED: Final[Mapping[str, float]] = MappingProxyType({})
+"""No provider has answered before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -56,16 +60,22 @@ def fold(
     now: float,
     refused: Sequence[Refused] = (),
     touched: Collection[str] | None = None,
+    listed_before: Mapping[str, float] = NEVER_LISTED,
 ) -> Fold:
-    """Return the next fleet. ``touched``: slices whose observation changed; None: any may have."""
-    return _Folding(fleet, observed, settings, now).done(refused, touched)
+    """Return the next fleet. ``touched``: slices whose observation changed; None: any may have. ``listed_before``: when
+    each provider answered last before this observation, by our clock.
+    """
+    return _Folding(fleet, observed, settings, now, listed_before).done(refused, touched)
 
 
 class _Folding:
     """The state of one pass of transitions: records and provider health as they change."""
 
-    def __init__(self, fleet: Fleet, observed: Observed, settings: Settings, now: float) -> None:
+    def __init__(
+        self, fleet: Fleet, observed: Observed, settings: Settings, now: float, listed_before: Mapping[str, float]
+    ) -> None:
         self.fleet, self.observed, self.settings, self.now = fleet, observed, settings, now
+        self.listed_before = listed_before
         self.policy = settings.policy
         self.silent, self.workload_known = observed.silent, WORKLOAD not in observed.unknown
         self.changed: dict[str, SliceRecord] = {}
@@ -285,7 +295,7 @@ class _Folding:
             reason,
             price,
             hosts=group.hosts if group is not None else max(1, len(instance.hosts)),
-            **self._bill_before(before, instance),
+            **self._bill_before(before, instance, provider),
         )
         self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
         if again:
@@ -293,10 +303,11 @@ class _Folding:
             self.moves += [move] if move is not None else []
         self.changed[record.id] = self._certified(self._next(record))
 
-    def _bill_before(self, before: Gone | None, instance: Instance) -> dict[str, Any]:
+    def _bill_before(self, before: Gone | None, instance: Instance, provider: str) -> dict[str, Any]:
         """Return the billing fields of an adopted slice. One that was given up and is listed again was never gone, so
         the time in between is billed. One that started before the period in which ends are remembered may have been
-        billed already: it is billed for that period only.
+        billed already: it is billed for that period only. One that the last list did not show is new: if its start time
+        is earlier, the list was late by at most ``vanish_timeout``, or the provider's clock is behind ours.
         """
         if before is not None:
             return {
@@ -305,7 +316,12 @@ class _Folding:
                 "billed_us": before.billed_us if before.bill_from is not None else 0,
                 "started_at": before.started_at if before.bill_from is not None else None,
             }
-        if instance.started_at is not None and instance.started_at < self.now - REMEMBERED:
+        if instance.started_at is None:
+            return {}
+        earliest = self.listed_before.get(provider, -inf) - self.policy.vanish_timeout
+        if instance.started_at < earliest:
+            return {"bill_from": earliest}
+        if instance.started_at < self.now - REMEMBERED:
             return {"seen": True, "bill_from": self.now - REMEMBERED}
         return {}
 
@@ -369,7 +385,9 @@ def _when_absent(record: SliceRecord, sight: SliceObservation, now: float) -> di
         changes["bill_from"] = None
     if sight.ended_at is not None and record.ended_at is None:
         changes["ended_at"] = sight.ended_at
-        if not record.seen and sight.started_at is not None:  # it started and ended between two lists
+        if record.started_at is None and sight.started_at is not None:
+            # It started and ended between two lists, or the lists do not show when. Both times are by one clock: ours
+            # may be wrong.
             changes["started_at"] = sight.started_at
     if record.absent_since is None and (record.seen or record.state in ENDING):
         changes["absent_since"] = now

@@ -127,6 +127,9 @@ def overcharged(old: SliceRecord, new: SliceRecord, now: float, step: float) -> 
         charged_us += round(now * 10**6) - round(old.billed_since * 10**6) - round(step * 10**6)
     if new.started_at is not None:
         return charged_us - max(0, round((new.ended_at - new.started_at) * 10**6))
+    ordered = old.billed_since if old.asked_at is not None and not old.billed_us else None
+    if ordered is not None and new.ended_at < ordered:
+        return 0  # nothing ends before it is ordered: our clock and the provider's differ
     charged_to = now - step if old.billed_since is not None else old.bill_from
     if charged_to is None or not old.seen:  # a slice that no list has shown was never charged
         return 0

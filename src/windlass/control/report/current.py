@@ -96,11 +96,20 @@ class PlannedState:
         return self.controller_state.fleet.provider_health.get(group, ProviderHealth())
 
     def ready_in(self, record: SliceRecord) -> float | None:
-        """Estimated seconds until a slice in flight is ready, from the boot times of its group."""
+        """Estimated seconds until a slice in flight is ready, from the boot times of its group. None if no boot time is
+        known, or if a host of it has a problem."""
         usual = boot_time(self.provider_health(record.group))
-        if usual is None or record.state not in IN_FLIGHT:
+        if usual is None or record.state not in IN_FLIGHT or self.host_problems(record):
             return None
         return max(0.0, usual - (self.now - record.asked_at if record.asked_at is not None else 0.0))
+
+    def host_problems(self, record: SliceRecord) -> str:
+        """Returns the problems of the hosts of a slice, each with the name of its host; empty if none has one."""
+        problems = self.controller_state.observed.problems
+        nodes = record.nodes if problems else ()
+        return "; ".join(
+            f"host {node.id} has a problem: {text}" for node in nodes if (text := problems.get(f"node {node.id}"))
+        )
 
     def room_in(self, groups: Collection[str]) -> float | None:
         """Estimated seconds until the first ending slice of these groups is gone, from how long the last ones took.
@@ -137,10 +146,12 @@ class PlannedState:
             return change.reason.code, f"{_DUE[verb]}: {change.reason.why}"
         if record.state == State.READY:
             reason = busy_reason(sum(node.tasks for node in record.nodes)) if change is None else change.reason
-            held = self._held_by(record)
-            return reason.code, f"{reason.why}; stays: {held}" if held else reason.why
+            held, why = self._held_by(record), reason.why
+            return reason.code, f"{why}; stays: {held}" if held else why
         text = record.reason.why
-        if record.state in IN_FLIGHT and (left := self.ready_in(record)) is not None:
+        if record.state in IN_FLIGHT and (problems := self.host_problems(record)):
+            text += f"; {problems}"
+        elif record.state in IN_FLIGHT and (left := self.ready_in(record)) is not None:
             text += f"; ready {about(left)}"
         elif (limit := due(record, self.settings)) is not None and record.state in RECALLABLE:
             text += f"; if not empty in {seconds(max(0, round(limit[0] - self.now)))} it goes back to {limit[1]}"
@@ -156,7 +167,7 @@ class PlannedState:
         found: list[SlicePart] = []
         if (waiting := self.waiting.get(demand.id)) is not None:
             left = self.room_for(waiting)
-            why = waiting.why if left is None else f"{waiting.why}; room comes {about(left)}"
+            why = waiting.why + ("" if left is None else f"; room comes {about(left)}")
             found.append(SlicePart(waiting.count, waiting.reason.code, why, waiting=waiting))
         new: dict[str, int] = {}
         ready: dict[str, int] = {}
@@ -184,6 +195,8 @@ class PlannedState:
         asked = all(record.state in (State.QUEUED, State.REQUESTING) for record in records)
         left = _latest([self.ready_in(record) for record in records])
         when = "" if left is None else f", ready {about(left)}"
+        if problems := next(filter(None, map(self.host_problems, records)), ""):
+            when = f", but {problems}"
         why = f"{_named(on)} {'is' if len(on) == 1 else 'are'} on the way for them{when}"
         code = Code.LAUNCHING if asked else Code.BOOTING
         return SlicePart(sum(on.values()), code, why, tuple(sorted(on)), left)
@@ -219,15 +232,21 @@ def planned_state(
 def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
     """Returns when the time limit of a slice's state ends and the state that follows; None if there is no limit."""
     limit, after = settings.policy.limit_of(record.state), TABLE[record.state].after_limit
-    if limit is None or after is None or (record.state == State.DRAINING and _waited_for(record, settings)):
+    if limit is None or after is None or (record.state == State.DRAINING and _has_no_limit(record, settings)):
         return None
     return record.since + limit, after
 
 
-def _waited_for(record: SliceRecord, settings: Settings) -> bool:
-    """Whether a draining slice waits for its work without a time limit."""
+def _has_no_limit(record: SliceRecord, settings: Settings) -> bool:
+    """Whether a draining slice waits for its work without a time limit, or is empty and will be ended."""
     removed = record.group not in settings.by_name
-    return removed or record.leaving is not None or (settings.policy.allow_eviction and record.must_go)
+    return (
+        record.final
+        or record.certified
+        or removed
+        or record.leaving is not None
+        or (settings.policy.allow_eviction and record.must_go)
+    )
 
 
 def about(left: float) -> str:
@@ -247,9 +266,10 @@ def _named(names: Iterable[str]) -> str:
 
 
 def phase_of(planned: PlannedState, record: SliceRecord) -> str | None:
-    """Returns what the hosts of a slice do before they join and for how long, if the provider reports it."""
+    """Returns what the hosts of a slice do before they join and for how long, if the provider reports it. None if one
+    has joined and has a problem, because then the slice waits for that host."""
     instance = planned.controller_state.observed.instance.get(record.id)
-    if instance is None or not instance.phase or record.state not in IN_FLIGHT:
+    if instance is None or not instance.phase or record.state not in IN_FLIGHT or planned.host_problems(record):
         return None
     since = instance.phase_since
     return instance.phase if since is None else f"{instance.phase}, {seconds(max(0, round(planned.now - since)))}"

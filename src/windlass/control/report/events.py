@@ -223,7 +223,7 @@ def _line(one: Entry | Record) -> EventLine | None:
         case "waiting":
             return _waits(one, data.get(IS))
         case "trouble":
-            name = one.subject.removeprefix("slice ")
+            name = problem_name(one.subject)
             text = f"{name} has a problem: {data[IS]}" if IS in data else f"{name}: the problem is over"
             return EventLine(one.at, one.kind, "", text, (one.subject,), IS in data)
         case "frozen":
@@ -255,7 +255,7 @@ def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> EventLine:
         return EventLine(one.at, "waiting", "", f"{one.subject} waits no more", (one.subject,))
     tasks = f" ({plural(data['count'], 'task')})" if data["count"] > 1 else ""
     reason = data["reason"]
-    waited = f" {seconds(data['waited'])}" if "waited" in data else ""
+    waited = f" {seconds(data['waited'])}" if data.get("waited", 0.0) >= 1 else ""
     text = f"{one.subject}{tasks} waits{waited}: {reason['why']}"
     return EventLine(one.at, "waiting", reason["code"], text, (one.subject,))
 
@@ -283,3 +283,12 @@ class AssignmentLog:
                 text = f"{demand}: {count} assigned to {', '.join(fresh[:NAMED])}{more}, still starting"
                 yield EventLine(snapshot.now, "assigned", Code.LAUNCHING, text, (demand, *fresh))
         self._known = {demand: frozenset(on) for demand, on in tasks.items()}
+
+
+def problem_name(source: str) -> str:
+    """Return the name of a source of problems for people: a slice is a machine, a node is a host."""
+    kind, space, name = source.partition(" ")
+    return f"{_NOUNS.get(kind, kind)}{space}{name}"
+
+
+_NOUNS: Final = {"slice": "machine", "node": "host"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from windlass.core.model.cached import cached_attribute
-from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State, is_legal
+from windlass.core.model.lifecycle import ENDING, OFFERING, RECALLABLE, State, is_legal
 from windlass.core.model.plan import Launch
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Node, Slice, idle_since
@@ -303,19 +303,21 @@ class Fleet:
 EVERY_GROUP = "*"
 
 
-def by_clock(fleet: Fleet, jump: float, step: float = 0.0) -> Fleet:
+def by_clock(fleet: Fleet, jump: float, step: float = 0.0, unobserved: float = 0.0) -> Fleet:
     """Return the fleet after the clock was set by ``jump`` seconds, or after nothing was observed for so long.
 
     The start times of absence move by it, so that only observed time counts. Otherwise a clock that jumps ahead would
     make a slice that was missing for a moment count as dead. ``step``: by how much of that the clock was set. The times
-    of the bill move by it alone: time without observation is billed, too.
+    of the bill move by it alone: time without observation is billed, too. ``unobserved``: how long the leader was
+    stopped. That matters only for slices that still may have work.
     """
     changed = {}
-    for name, record in fleet.slices.items() if jump or step else ():
+    for name, record in fleet.slices.items() if jump or step or unobserved else ():
         times = {"absent_since": record.absent_since, "unwell_since": record.unwell_since}
         if not record.seen and record.asked_at is not None:
             times |= {"since": record.since, "asked_at": record.asked_at}
-        moved_on = {key: at + jump for key, at in times.items() if at is not None}
+        by = jump if record.state in ENDING else jump + unobserved
+        moved_on = {key: at + by for key, at in times.items() if at is not None} if by else {}
         if step:
             bill = {"billed_since": record.billed_since, "bill_from": record.bill_from}
             moved_on |= {key: at + step for key, at in bill.items() if at is not None}

@@ -99,11 +99,11 @@ class Offers:
             self.classes.append_rows(groups, positions)
 
     def adopt(self, other: Offers, rows: Ints, positions: Ints) -> None:
-        """Appends rows of another table under other positions."""
+        """Appends rows of another table as those of new slices, under other positions."""
         self.room.append(other.room.rows(rows))
         self.group = np.concatenate((self.group, other.group[rows]))
         self.position = np.concatenate((self.position, positions))
-        self.tier = np.concatenate((self.tier, other.tier[rows]))
+        self.tier = np.concatenate((self.tier, np.full(len(rows), NEW_TIER)))
         self.profile = np.concatenate((self.profile, other.profile[rows]))
         self.open = np.concatenate((self.open, other.open[rows]))
         if self.classes is not None and other.classes is not None:

@@ -3,7 +3,7 @@ function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,17 @@ class Edit:
     """The path in the scenario file; a demand is named by its id."""
     value: Any
     apply: Callable[[Snapshot], Snapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedLimit:
+    """A limit, its value now and the value to which it is raised; or another change, with the values -1 and 0."""
+
+    edit: Callable[[int], Edit]
+    now: int = -1
+    value: int = 0
+    of_cost: bool = False
+    """Whether it is an amount of money, whose value follows from the plan."""
 
 
 def set_group(snapshot: Snapshot, group: Group) -> Snapshot:
@@ -313,3 +324,13 @@ def further_domain(group: Group, family: Family | None, key: str) -> Edit:
         written,
         lambda snapshot: replace(snapshot, groups=(*snapshot.groups, new)),
     )
+
+
+def different(edits: Iterable[Edit]) -> Iterator[Edit]:
+    """Returns each edit once: two groups may need the same toleration."""
+    seen = set()
+    for edit in edits:
+        key = (edit.path, repr(edit.value))
+        if key not in seen:
+            seen.add(key)
+            yield edit

@@ -6,10 +6,8 @@ sentence. A group that was no candidate gets its first blocker, as for demand th
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
-from itertools import accumulate
 from operator import itemgetter, neg
 
 import numpy as np
@@ -27,33 +25,56 @@ SHOWN_DEMANDS = 2
 """Largest number of demands that the reason of a launch names."""
 
 
-def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
-    """Returns the tasks placed on each purchase, by demand; a purchase is identified by the position of its first
-    slice.
+def demands_of(draft: PlanDraft, launches: Sequence[Sequence[Purchase]]) -> list[dict[str, int]]:
+    """Returns for each launch, given as its purchases, the tasks for which its slices are bought, by demand.
+
+    A request, or a gang for which a slice is bought ahead, has no task on it yet and counts as 0.
+    """
+    found = list(map(_by_name, _tasks_on_new(draft, launches)))
+    for demands, launch in zip(found, launches, strict=True):
+        # Equal demands were bought for under the name of one of them, which may have no task there.
+        codes = (Code.REQUEST, Code.PROBE) if demands else (Code.REQUEST, Code.PROBE, Code.DEMAND)
+        for purchase in launch:
+            if purchase.owner and purchase.code in codes:
+                demands.setdefault(purchase.owner, 0)
+    return found
+
+
+def _tasks_on_new(draft: PlanDraft, launches: Sequence[Sequence[Purchase]]) -> list[list[tuple[str, int]]]:
+    """Returns for each launch the tasks placed on it, as (demand, tasks); a demand may be there more than once.
 
     Members of a shape are assigned in order, as in ``placements``, but only tasks on new slices are counted.
     """
-    found: dict[int, dict[str, int]] = {}
-    if not draft.purchases:
+    found: list[list[tuple[str, int]]] = [[] for _ in launches]
+    if not launches:
         return found
-    starts = np.array(sorted(purchase.position for purchase in draft.purchases), np.int64)
+    launch_of = {purchase.position: index for index, launch in enumerate(launches) for purchase in launch}
+    starts = np.array(sorted(launch_of), np.int64)
+    numbers = np.array([launch_of[position] for position in sorted(launch_of)], np.int64)
 
     def deal(members: Sequence[tuple[str, int]], runs: Sequence[PlacedRun]) -> None:
-        if len(members) == 1:  # all tasks belong to one demand: no need to count slice by slice
-            for first, count in _by_purchase(draft, starts, runs).items():
-                _add(found.setdefault(first, {}), {members[0][0]: count})
+        positions = np.concatenate([run.positions for run in runs] or [starts[:0]])
+        new = positions >= len(draft.slices)
+        if not new.any():
             return
-        ends: list[int] = []
-        for first, begin, end in _pieces(draft, starts, runs):
-            ends = ends or list(accumulate(map(itemgetter(1), members)))
-            head, tail = bisect_right(ends, begin), bisect_left(ends, end)
-            mine = found.setdefault(first, {})
+        counts = np.concatenate([run.counts for run in runs])
+        on = numbers[np.searchsorted(starts, positions[new], "right") - 1]
+        if len(members) == 1:  # all tasks belong to one demand: only their number matters
+            total = np.bincount(on, counts[new]).astype(np.int64)
+            for launch in np.flatnonzero(total).tolist():
+                found[launch].append((members[0][0], int(total[launch])))
+            return
+        ends = np.cumsum(counts)
+        last = np.cumsum(np.fromiter(map(itemgetter(1), members), np.int64, len(members)))
+        for launch, begin, end in _pieces(on, (ends - counts)[new], ends[new]):
+            head, tail = np.searchsorted(last, (begin, end - 1), "right").tolist()
+            mine = found[launch]
             if head == tail:
-                _add(mine, {members[head][0]: end - begin})
+                mine.append((members[head][0], end - begin))
                 continue
-            _add(mine, {members[head][0]: ends[head] - begin})
-            _add(mine, _by_name(members[head + 1 : tail]))
-            _add(mine, {members[tail][0]: end - ends[tail - 1]})
+            mine.append((members[head][0], int(last[head]) - begin))
+            mine += members[head + 1 : tail]
+            mine.append((members[tail][0], end - int(last[tail - 1])))
 
     for gang, served in draft.decisions.served_gangs:
         for index, tasks in enumerate(tasks_of(draft, gang)):
@@ -63,71 +84,22 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     return found
 
 
-def _by_purchase(draft: PlanDraft, starts: Ints, runs: Sequence[PlacedRun]) -> dict[int, int]:
-    """Returns how many of the tasks are on each purchase."""
-    if not runs:
-        return {}
-    positions = np.concatenate([run.positions for run in runs])
-    new = positions >= len(draft.slices)
-    purchases = np.searchsorted(starts, positions[new], "right") - 1
-    counts = np.bincount(purchases, np.concatenate([run.counts for run in runs])[new]).astype(np.int64)
-    found = np.flatnonzero(counts)
-    return dict(zip(starts[found].tolist(), counts[found].tolist(), strict=True))
+def _pieces(launches: Ints, begins: Ints, ends: Ints) -> Iterator[tuple[int, int, int]]:
+    """Yields (launch, first task, task after the last): consecutive tasks on one launch are one piece, however many
+    slices they are on."""
+    breaks = np.flatnonzero((launches[1:] != launches[:-1]) | (begins[1:] != ends[:-1]))
+    heads, tails = np.append(0, breaks + 1), np.append(breaks, len(launches) - 1)
+    return zip(launches[heads].tolist(), begins[heads].tolist(), ends[tails].tolist(), strict=True)
 
 
-def _pieces(draft: PlanDraft, starts: Ints, runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
-    """Yields what is placed on new slices: (purchase, first task, task after the last), counted over all runs.
-
-    Consecutive tasks on one purchase are one piece, however many slices they are on.
-    """
-    before = 0
-    for run in runs:
-        ends = before + np.cumsum(run.counts)
-        new = run.positions >= len(draft.slices)
-        if new.any():
-            firsts = starts[np.searchsorted(starts, run.positions[new], "right") - 1]
-            begins, ends_of_new = (ends - run.counts)[new], ends[new]
-            breaks = np.flatnonzero((firsts[1:] != firsts[:-1]) | (begins[1:] != ends_of_new[:-1]))
-            heads, tails = np.append(0, breaks + 1), np.append(breaks, len(firsts) - 1)
-            pieces = (firsts[heads].tolist(), begins[heads].tolist(), ends_of_new[tails].tolist())
-            yield from zip(*pieces, strict=True)
-        before += int(run.counts.sum())
-
-
-def _by_name(members: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """Returns the tasks of members by demand; a demand with several equal bundles is several members."""
-    found = dict(members)
-    if len(found) < len(members):
+def _by_name(tasks: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Returns the tasks by demand, without demands that have none."""
+    found = dict(tasks)
+    if len(found) < len(tasks):  # names are nearly always different: then no count is added to another
         found = dict.fromkeys(found, 0)
-        for name, count in members:
+        for name, count in tasks:
             found[name] += count
-    return found
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    """Adds counts by name. Names are nearly always new: then they are added at once."""
-    if total.keys().isdisjoint(more):
-        total.update(more)
-        return
-    for name, count in more.items():
-        total[name] = total.get(name, 0) + count
-
-
-def demands_of(run: Sequence[Purchase], placed: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
-    """Returns the tasks, by demand, for which the slices of a run of purchases are bought.
-
-    A request, or a gang for which a slice is bought ahead, has no task on it yet and counts as 0.
-    """
-    total: dict[str, int] = {}
-    for purchase in run:
-        if purchase.code in (Code.REQUEST, Code.PROBE, Code.DEMAND) and purchase.owner:
-            total.setdefault(purchase.owner, 0)
-        _add(total, placed.get(purchase.position, {}))
-    if 0 in total.values() and any(total.values()):
-        # Equal demands were bought for under the name of one of them, which may have no task there.
-        ahead = {purchase.owner for purchase in run if purchase.code in (Code.REQUEST, Code.PROBE)}
-        return {name: count for name, count in total.items() if count or name in ahead}
-    return total
+    return {name: count for name, count in found.items() if count} if 0 in found.values() else found
 
 
 def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[str, int]) -> Reason:

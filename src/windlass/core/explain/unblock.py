@@ -7,7 +7,7 @@ once and no single change is enough, the limits that one group needs are raised 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -27,7 +27,9 @@ from windlass.core.model.snapshot import (
 
 from .edits import (
     Edit,
+    RaisedLimit,
     available,
+    different,
     dropped_conditions,
     further_domain,
     is_smaller,
@@ -64,17 +66,6 @@ class TrialOutcome:
     nodes: int
     cost: int
     """Nanodollars per hour, of all that counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class RaisedLimit:
-    """A limit, its value now and the value to which it is raised; or another change, with the values -1 and 0."""
-
-    edit: Callable[[int], Edit]
-    now: int = -1
-    value: int = 0
-    of_cost: bool = False
-    """Whether it is an amount of money, whose value follows from the plan."""
 
 
 WhatIf = Callable[[Snapshot], TrialOutcome]
@@ -122,7 +113,7 @@ class Unblocker:
         try:
             if self._room_comes(demand, waiting):
                 return ()
-            for edit in _different(self._edits(demand, waiting)):
+            for edit in different(self._edits(demand, waiting)):
                 unblock = self._if_true(demand, (edit,))
                 if unblock is not None:
                     found.setdefault(unblock.change, unblock)
@@ -382,36 +373,47 @@ class Unblocker:
             yield unblock
 
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
-        """Raises every limit that one group needs at once, if necessary with one change of the demand itself."""
-        for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
+        """Raises every limit that one group needs at once, or that several groups need which hold the demand only
+        together; if necessary with one change of the demand itself."""
+        for first in ((), *((edit,) for edit in different(self._edits_of_demand(demand, waiting)))):
             hopeless = IMPOSSIBLE if not first else set() if is_smaller(first[0]) else {Code.TOO_SMALL}
             groups = sorted(self.snapshot.groups, key=lambda group: group.name)
-            groups = [group for group in groups if waiting.groups[group.name].code not in hopeless]
-            unblock = self._cheapest_raised(demand, first, groups)
+            codes = {group.name: waiting.groups[group.name].code for group in groups}
+            alone = [group for group in groups if codes[group.name] not in hopeless]
+            unblock = self._cheapest_raised(demand, first, alone)
+            if unblock is None:
+                parts = [group for group in groups if codes[group.name] not in hopeless - {Code.GANG_SHAPE}]
+                raised = self._limits_of(demand, first, parts) if len(parts) > 1 else []
+                unblock = self._if_raised(demand, first, raised)
+                unblock = unblock and (self._lowest(demand, first, raised) or unblock)
             if unblock is not None:
                 yield unblock
                 return
 
     def _cheapest_raised(self, demand: Demand, first: tuple[Edit, ...], groups: list[Group]) -> Unblock | None:
         """Returns the cheapest change that raises all limits of one of the groups; None if there is none."""
-        tried = [self._limits_of(demand, first, group) for group in groups]
+        tried = [self._limits_of(demand, first, [group]) for group in groups]
         found = [(unblock, raised) for raised in tried if (unblock := self._if_raised(demand, first, raised))]
         if not found:
             return None
         unblock, raised = min(found, key=lambda one: (one[0].hourly_cost, one[0].change))
         return self._lowest(demand, first, raised) or unblock
 
-    def _limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> list[RaisedLimit]:
-        """Returns the limits of one group, and those of the cluster, raised as far as a plan without them needs."""
-        free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
-        snapshot, family = set_group(self.snapshot, free), self._family_of(group)
-        if family is not None:
-            snapshot = set_family(snapshot, family, LIFTED)
+    def _limits_of(self, demand: Demand, first: tuple[Edit, ...], groups: list[Group]) -> list[RaisedLimit]:
+        """Returns the limits of some groups, and those of the cluster, raised as far as a plan without them needs."""
+        snapshot = self.snapshot
+        for group in groups:
+            family = self._family_of(group)
+            if family is not None:
+                snapshot = set_family(snapshot, family, LIFTED)
+        for group in groups:
+            free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
+            snapshot = set_group(snapshot, free)
         snapshot = set_cluster(snapshot, max_nodes=None, max_hourly_cost=None, max_launching=None)
         for edit in first:
             snapshot = edit.apply(snapshot)
         lifted = self._places(demand, snapshot)
-        return [] if lifted is None else list(self._needed(group, lifted))
+        return [] if lifted is None else list(self._needed(groups, lifted))
 
     def _if_raised(self, demand: Demand, first: tuple[Edit, ...], raised: list[RaisedLimit]) -> Unblock | None:
         return self._if_true(demand, (*first, *(one.edit(one.value) for one in raised))) if raised else None
@@ -451,12 +453,26 @@ class Unblocker:
             raised[index] = replace(limit, value=high)
         return [one for one in raised if one.value != one.now]
 
-    def _needed(self, group: Group, lifted: TrialOutcome) -> Iterator[RaisedLimit]:
+    def _needed(self, groups: list[Group], lifted: TrialOutcome) -> Iterator[RaisedLimit]:
         """Returns the limits that a result without limits exceeds, each raised to the value that it needs."""
         cluster, in_flight = self.snapshot.cluster, sum(lifted.in_flight.values())
-        family = self._family_of(group)
-        if family is not None and (many := self._in_family(family, lifted.counted)) > family.max:
-            yield RaisedLimit(partial(new_family_max, family), family.max, many)
+        before = self._unedited.counted if self._unedited is not None else {}
+        families = {family.name: family for group in groups if (family := self._family_of(group)) is not None}
+        for family in families.values():
+            if (many := self._in_family(family, lifted.counted)) > family.max:
+                yield RaisedLimit(partial(new_family_max, family), family.max, many)
+        for group in groups:
+            if len(groups) == 1 or lifted.counted[group.name] > before.get(group.name, 0):
+                yield from self._needed_of(group, lifted)
+        if cluster.max_launching is not None and in_flight > cluster.max_launching:
+            yield RaisedLimit(partial(new_cluster_rate, cluster), cluster.max_launching, in_flight)
+        if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
+            yield RaisedLimit(partial(new_nodes, cluster), cluster.max_nodes, lifted.nodes)
+        if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
+            yield RaisedLimit(partial(new_budget, cluster), cluster.max_hourly_cost, lifted.cost, of_cost=True)
+
+    def _needed_of(self, group: Group, lifted: TrialOutcome) -> Iterator[RaisedLimit]:
+        """Returns those of the group itself."""
         if lifted.counted[group.name] > group.max and not group.max_of_family:
             yield RaisedLimit(partial(new_max, group), group.max, lifted.counted[group.name])
         if group.max_launching is not None and lifted.in_flight[group.name] > group.max_launching:
@@ -465,12 +481,6 @@ class Unblocker:
             yield RaisedLimit(lambda _: resumed(group))
         if group.availability.state != "available":
             yield RaisedLimit(lambda _: available(group, self.snapshot.now))
-        if cluster.max_launching is not None and in_flight > cluster.max_launching:
-            yield RaisedLimit(partial(new_cluster_rate, cluster), cluster.max_launching, in_flight)
-        if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
-            yield RaisedLimit(partial(new_nodes, cluster), cluster.max_nodes, lifted.nodes)
-        if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
-            yield RaisedLimit(partial(new_budget, cluster), cluster.max_hourly_cost, lifted.cost, of_cost=True)
 
 
 def _resumes(unblock: Unblock) -> bool:
@@ -482,13 +492,3 @@ def _more(some: Mapping[str, int], than: Mapping[str, int]) -> tuple[tuple[str, 
     """Returns by how much the counts of one are above those of another, where they are."""
     more = ((name, count - than.get(name, 0)) for name, count in some.items())
     return tuple(sorted((name, count) for name, count in more if count > 0))
-
-
-def _different(edits: Iterable[Edit]) -> Iterator[Edit]:
-    """Returns each edit once: two groups may need the same toleration."""
-    seen = set()
-    for edit in edits:
-        key = (edit.path, repr(edit.value))
-        if key not in seen:
-            seen.add(key)
-            yield edit

@@ -118,7 +118,14 @@ class Waiting:
     @property
     def why(self) -> str:
         """Returns the sentence for people: how long it has waited, and the reason."""
-        return self.reason.why if self.waited is None else f"waits {seconds(self.waited)}: {self.reason.why}"
+        return f"{self.waiting_time}: {self.reason.why}" if self.waited is not None else self.reason.why
+
+    @property
+    def waiting_time(self) -> str:
+        """Returns how long it has waited; less than a second is no time to report."""
+        if self.waited is None:
+            return ""
+        return f"waits {seconds(self.waited)}" if self.waited >= 1 else "waits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,8 +187,10 @@ def plural(count: int, noun: str) -> str:
 
 def seconds(amount: float) -> str:
     """Formats a duration: ``45 s``, ``6 min``, ``2 h 5 min``; short ones keep their seconds."""
+    if 0 < amount < 1:
+        return f"{amount:.1g} s"
     if amount < 300:
-        return f"{round(amount, 0 if amount >= 10 else 1 if amount >= 1 else 3):g} s"
+        return f"{round(amount, 0 if amount >= 10 else 1):g} s"
     minutes = int(amount // 60)
     if minutes < 120:
         return f"{minutes} min"

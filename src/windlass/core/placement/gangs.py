@@ -16,7 +16,7 @@ import numpy as np
 from windlass.core.buying.market import Market
 from windlass.core.buying.strategies import Choice
 from windlass.core.capacity.offers import Offers
-from windlass.core.capacity.room import Need, Room
+from windlass.core.capacity.room import Bools, Need, Room
 from windlass.core.demand import MEMBER
 from windlass.core.model.constraints import NODE, Apart, Rules
 from windlass.core.model.reasons import Code
@@ -45,6 +45,19 @@ def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> 
     if served is None:
         draft.rollback(checkpoint)
     return served
+
+
+def holds_gang(draft: PlanDraft, demand: Demand, rows: Bools) -> bool:
+    """Whether the gang would fit on these rows alone, without anything new."""
+    offers, limits = draft.offers, draft.limits
+    checkpoint, was_closed, was_open = draft.checkpoint(offers), limits.closed, offers.open.copy()
+    offers.open[:] &= rows
+    limits.closed = True
+    served = serve_whole(draft, offers, demand, Code.DEMAND)
+    limits.closed = was_closed
+    draft.rollback(checkpoint)
+    offers.open[:] = was_open
+    return served is not None
 
 
 # -- any -----------------------------------------------------------------------------------------------------------

@@ -70,6 +70,29 @@ def unneeded_for_min(draft: PlanDraft) -> dict[int, int]:
     return found
 
 
+def surplus(draft: PlanDraft, *states: State) -> frozenset[int]:
+    """Returns slices in flight, in some states, that no demand, minimum or request needs."""
+    if not any(draft.snapshot_tables.of(group, state) for group in range(len(draft.groups)) for state in states):
+        return frozenset()
+    placed, found = draft.placed(), set[int]()
+    scopes = draft.snapshot_tables.scopes
+    live = [sum(draft.live_count(group) for group in scope.groups) for scope in scopes]
+    free = [sum(free_slices(draft, g, placed) for g in scope.groups) if scope.spare else 0 for scope in scopes]
+    for group, kind in enumerate(draft.groups):
+        if kind.frozen or draft.limits.new[group]:
+            continue
+        mine = draft.snapshot_tables.scopes_of[group]
+        for position in reversed(draft.snapshot_tables.of(group, *states)):
+            kept = position in draft.released or position in draft.requested or placed[position]
+            if kept or draft.slices[position].id in kind.protected:
+                continue
+            if all(live[at] > scopes[at].min and (not scopes[at].spare or free[at] > scopes[at].spare) for at in mine):
+                found.add(position)
+                for at in mine:
+                    live[at], free[at] = live[at] - 1, free[at] - 1
+    return frozenset(found)
+
+
 def missing(draft: PlanDraft) -> int:
     """Returns how many slices are missing for a ``min``, and how many free ones for a ``spare``."""
     scopes = [scope for scope in draft.snapshot_tables.scopes if scope.min or scope.spare]

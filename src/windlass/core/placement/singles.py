@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from windlass.core.capacity.room import Bools
-from windlass.core.demand import Level, Shape, levels
+from windlass.core.demand import Level, Shape
 from windlass.core.model.constraints import NO_RULES
 from windlass.core.model.quantities import ACCELERATORS
 from windlass.core.model.reasons import Code
@@ -28,29 +28,44 @@ from .spares import closed, kept_spares
 
 def serve(draft: PlanDraft) -> None:
     """Places every demand of the snapshot, or records that it waits."""
-    valid = []
-    for demand in draft.snapshot.demands:
-        if mistake := demand.mistake:
-            draft.decisions.invalid.append((demand, mistake))
-        elif demand.held:
-            draft.decisions.held.append(demand)
-        elif demand.gang and demand.deadline is not None and draft.now >= demand.deadline:
-            draft.decisions.late_gangs.append(demand)
-        else:
-            valid.append(demand)
-    in_order = levels(
-        valid, draft.kinds, draft.largest, gangs_as_singles=draft.options.gangs_as_singles, classes=draft.classes
-    )
+    demands, options = draft.snapshot_tables.demands, draft.options
+    draft.decisions.invalid += demands.invalid
+    draft.decisions.held += demands.held
+    draft.decisions.late_gangs += demands.late_gangs
+    in_order = demands.in_order(options.gangs_as_singles, draft.classes, as_one=options.priorities_as_one)
     for index, level in enumerate(in_order):
-        _serve_gangs(draft, level)
-        _serve_singles(draft, level.shapes, offer=draft.options.offer_every_purchase or index < len(in_order) - 1)
-    _follow(draft)
+        if not draft.options.singles_first:
+            _serve_gangs(draft, level)
+        later = index < len(in_order) - 1 or draft.options.singles_first
+        _serve_singles(draft, level.shapes, offer=draft.options.offer_every_purchase or later)
+        if draft.options.singles_first:
+            _serve_gangs(draft, level)
+    if _follow(draft):
+        draft.decisions.unserved = _unserved(draft, in_order)
+
+
+def _unserved(draft: PlanDraft, in_order: Sequence[Level]) -> list[int]:
+    """Returns how many tasks of each gang and shape wait, by level."""
+    gangs, waiting = {gang.id for gang in draft.decisions.waiting_gangs}, draft.decisions.waiting_shapes
+    counts, at = list[int](), 0
+    for level in in_order:
+        counts += [gang.count if gang.id in gangs else 0 for gang in level.gangs]
+        for shape in level.shapes:
+            waits = at < len(waiting) and waiting[at][0] is shape
+            counts.append(waiting[at][1] if waits else 0)
+            at += waits
+    return counts
 
 
 def _serve_gangs(draft: PlanDraft, level: Level) -> None:
     if not level.gangs:
         return
-    for gang in level.gangs:
+    gangs = level.gangs
+    if draft.options.gangs_first == "easiest":
+        gangs = gangs[::-1]
+    elif draft.options.gangs_first == "largest":
+        gangs = tuple(sorted(gangs, key=lambda one: -one.count))
+    for gang in gangs:
         served = _serve_gang(draft, gang)
         draft.decisions.unserved.append(0 if served else gang.count)
         if served is None:
@@ -62,7 +77,8 @@ def _serve_gangs(draft: PlanDraft, level: Level) -> None:
 
 def _serve_gang(draft: PlanDraft, gang: Demand) -> Served | None:
     """Serves a gang; one that needs no accelerators takes spares that have them only if nothing else can hold it."""
-    if not any(name in ACCELERATORS for bundle in gang.bundles for name, _ in bundle.needs):
+    needed = any(name in ACCELERATORS for bundle in gang.bundles for name, _ in bundle.needs)
+    if not needed or draft.options.spares_last:
         rows, _ = kept_spares(draft)
         if rows.any():
             with closed(draft, rows):
@@ -89,7 +105,7 @@ def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) ->
 def _place_and_buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
     """Places first and buys last; spares with accelerators are left to work that needs them while others can serve."""
     rows, groups = kept_spares(draft)
-    without = [not (shape.need.whole or shape.need.shares) for shape in shapes]
+    without = [draft.options.spares_last or not (shape.need.whole or shape.need.shares) for shape in shapes]
     if not (rows.any() and any(without)):
         _place(draft, shapes, served)
         _buy(draft, shapes, served, offer=offer)
@@ -140,12 +156,37 @@ def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]
     return served
 
 
-def _follow(draft: PlanDraft) -> None:
-    """Tries tasks with ``together`` again after everything else: the tasks that they follow may have a lower
-    priority."""
+def _follow(draft: PlanDraft) -> bool:
+    """Tries tasks with ``together`` again after everything else, as long as some of them are served: the tasks that
+    they follow may have a lower priority, or belong to another gang. Returns whether any is served."""
+    followed = False
+    while _follow_in_gangs(draft) or _follow_singly(draft):
+        followed = True
+    return followed
+
+
+def _follow_in_gangs(draft: PlanDraft) -> bool:
+    """Whether a gang that waited is served now."""
+    still = []
+    for gang in draft.decisions.waiting_gangs:
+        follows = bool(gang.together) or any(bundle.together for bundle in gang.bundles)
+        served = _serve_gang(draft, gang) if follows else None
+        if served is None:
+            still.append(gang)
+        else:
+            draft.decisions.served_gangs.append((gang, served))
+    if len(still) == len(draft.decisions.waiting_gangs):
+        return False
+    draft.decisions.waiting_gangs = still
+    draft.offers.room.forget()
+    return True
+
+
+def _follow_singly(draft: PlanDraft) -> bool:
+    """Whether single tasks that waited are served now."""
     again = [(shape, left) for shape, left in draft.decisions.waiting_shapes if shape.rules.together]
     if not again:
-        return
+        return False
     items = [Item(one.need, one.selector, one.rules, left, one.members[0][0]) for one, left in again]
     parts = ConstrainedPlacement(draft, draft.offers, items, Code.DEMAND).serve()
     draft.offers.room.forget()
@@ -164,6 +205,7 @@ def _follow(draft: PlanDraft) -> None:
         if (part := part_of(shape)) is not None:
             for run in part.runs:
                 into.add(run.positions, run.counts, run.rows)
+    return any(part.count for part in parts)
 
 
 def _buy(

@@ -125,6 +125,12 @@ class Release:
         self.draft.release(position, reason)
         return True
 
+    def take_from_free(self, position: int) -> None:
+        """Counts a slice that is kept for work no longer as a free one."""
+        group = self.draft.group_of(position)
+        assert group is not None
+        self.free[group] -= self.is_free(position)
+
     def ready(self, group: int) -> list[int]:
         draft = self.draft
         ready = draft.snapshot_tables.with_work(group, State.READY)

@@ -48,7 +48,7 @@ def consolidate(release: Release) -> None:
             if alike in tried or not all(node.used for node, _ in work):
                 continue
             tried.add(alike)
-            if _onto_running(release, position, work, receiving) or _onto_cheaper(release, position, work):
+            if _onto_running(release, position, work, receiving) or _onto_cheaper(release, position, work, receiving):
                 break
 
 
@@ -145,7 +145,7 @@ def _stays(release: Release, target: int, source: int) -> bool:
     return not is_released_when_idle or (kind.price is not None and kind.price < (old.price or 0))
 
 
-def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
+def _onto_cheaper(release: Release, position: int, work: Work, receiving: set[int]) -> bool:
     draft = release.draft
     group = draft.group_of(position)
     assert group is not None
@@ -166,8 +166,24 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     )
     if not release.release(position, Reason(Code.CONSOLIDATE, why)):
         return False
-    draft.buy(other, 1, Code.CONSOLIDATE, draft.slices[position].id)
+    launch = _launched_for_min(release, other, receiving)
+    if launch is None:
+        draft.buy(other, 1, Code.CONSOLIDATE, draft.slices[position].id)
+    else:
+        receiving.add(launch)
+        release.free[other] -= 1
     return True
+
+
+def _launched_for_min(release: Release, group: int, receiving: set[int]) -> int | None:
+    """Returns a slice that this plan launches for a ``min`` and that no demand, spare or request needs: the ``min``
+    counts busy slices too, so the next plan would not keep another one for the work that moves."""
+    draft, placed = release.draft, release.draft.placed()
+    if any(release.free_in(scope) <= scope.spare for scope in (release.scopes[at] for at in release.scopes_of[group])):
+        return None
+    launched = [one for one in draft.purchases if one.group == group and one.code == Code.MIN]
+    places = (p for one in launched for p in range(one.position, one.position + one.slices))
+    return next((p for p in places if not placed[p] and p not in draft.requested and p not in receiving), None)
 
 
 def _pays(draft: PlanDraft, position: int, work: Work, other: int) -> bool:
@@ -201,12 +217,16 @@ def keep_for_moves(release: Release) -> None:
         if launch is not None:
             why = f"{draft.slices[launch].state}: the work of {draft.slices[position].id} moves to it"
             release.stays[launch] = Reason(Code.LAUNCHING, why)
+            release.take_from_free(launch)
 
 
 def _launches_for(release: Release, position: int, work: Work) -> Iterator[int]:
-    """Yields launches that nothing else needs and to which the work of a slice may move, the cheapest first."""
+    """Yields launches that no demand needs and to which the work of a slice may move: those that no minimum needs
+    first, then the cheapest first."""
     draft = release.draft
+    found = []
     for other in sorted(range(len(draft.groups)), key=lambda at: (draft.groups[at].price or 0, draft.groups[at].rank)):
         here = [p for state in (State.REQUESTING, State.QUEUED) for p in draft.snapshot_tables.of(other, state)]
         if here and _pays(draft, position, work, other):
-            yield from (p for p in here if p not in release.stays and not release.is_pinned(p))
+            found += [p for p in here if p not in release.stays and not release.is_pinned(p)]
+    yield from sorted(found, key=lambda p: release.floor(p) is not None)

@@ -24,6 +24,7 @@ from windlass.core.model.cached import cached_attribute
 from windlass.core.model.lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
 from windlass.core.model.snapshot import Demand, Node, Snapshot
 
+from .demands import DemandTable
 from .groups import group_table_of
 from .nodes import node_table_of
 from .planner_memo import PlannerMemo
@@ -33,8 +34,9 @@ from .slices import slice_table_of
 class SnapshotTables:
     """The parts of a snapshot that all its drafts share."""
 
-    def __init__(self, snapshot: Snapshot, memo: PlannerMemo | None = None) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, memo: PlannerMemo | None = None, demands: DemandTable | None = None) -> None:
+        """``demands``: the table of another snapshot with the same demand and groups."""
+        self.snapshot, self._demands = snapshot, demands
         self.memo = memo = memo or PlannerMemo()
         self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
         self.group_table = group_table_of(self.groups, memo.groups)
@@ -106,8 +108,12 @@ class SnapshotTables:
     # -- for demand -------------------------------------------------------------------------------------------------
 
     @cached_attribute
+    def demands(self) -> DemandTable:
+        return self._demands or DemandTable(self.snapshot, self.group_table)
+
+    @cached_attribute
     def eligibility(self) -> Eligibility:
-        return Eligibility((*self.snapshot.demands, *self.snapshot.requests))
+        return Eligibility((*self.demands.different, *self.snapshot.requests))
 
     @cached_attribute
     def profiles(self) -> list[int]:

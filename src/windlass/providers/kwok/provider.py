@@ -12,6 +12,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from windlass.kubernetes_api.api import Api, ApiError, patched
@@ -226,10 +227,9 @@ class KwokProvider:
                 else:
                     self._due[name] = again
             left = min(self._due.values(), default=self._now() + 3600.0) - self._now()
-            try:
-                await asyncio.wait_for(self._wake.wait(), max(0.001, left))
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.001, left)):
+                    await self._wake.wait()
 
     async def _bring_up(self, name: str) -> float | None:
         """Write the status that is due, and return the time of the next one."""

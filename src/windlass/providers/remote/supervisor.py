@@ -140,7 +140,7 @@ class Supervisor:
                 sys.stderr.write(f"no controller has connected for {lease:g} s: the program is ended\n")
                 return True
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), 0.2)
+                await asyncio.wait_for(self._ending.wait(), 0.2)  # noqa: TID251  # Python 3.8 has no asyncio.timeout
         return False
 
     async def _end(self) -> int | None:

@@ -166,7 +166,7 @@ class Checker:
                 list(self._given_up.given_up(step.now, step.clock, changes, policy)),
                 list(self._given_up.replaced(step.now, pairs, policy)),
             ]
-            self._given_up.follow(step.now, pairs, gone)
+            self._given_up.follow(step.now, pairs)
             self._follow(step.after, differing if self.followed.slices is before else None, self._clock_step(step))
             found += [self._known(step, gone), self._accounts_add_up(step)]
             if came:
@@ -174,7 +174,9 @@ class Checker:
                 found.append(unasked(came, known, self.unwanted))
             if gone:
                 interval = policy.evaluation_interval.max
-                found.append(self._given_up.lives_are_billed(gone, self.followed, interval, self.unwanted))
+                bills = self._given_up.lives_are_billed(step.now, gone, self.followed, interval, self.unwanted)
+                found.append(list(bills))
+                self._given_up.forget(gone)
             if pairs or self.followed.unproven:
                 found.append(self._idle_clocks(pairs))
             if moves:
@@ -210,7 +212,9 @@ class Checker:
     # -- the truth ----------------------------------------------------------------------------------------------------
 
     def _work_lives(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
-        """S1: no work ends because of us, and no slice is ended without the certificate of its current fence."""
+        """S1: no work ends because of us, and no slice is ended without the certificate of its current fence. A
+        controller that another one has replaced has old records: those of the other one count.
+        """
         news = self.workload.interrupted[self._interrupted :]
         self._interrupted += len(news)
         for one in news:
@@ -219,9 +223,10 @@ class Checker:
                 yield "S1", f"{one.run.job} was evicted from {name}"
             if one.how == "node gone" and (why := self._our_doing(name)):
                 yield "S1", f"{one.run.job} was killed on {one.run.node}: {why}"
+        after, before = (step.after, step.before) if step.leads or self._last is None else (self._last, self._last)
         for cloud in self.clouds.values():
             for ended in cloud.ended_lately():
-                record = step.after.fleet.slices.get(ended.slice_id) or step.before.fleet.slices.get(ended.slice_id)
+                record = after.fleet.slices.get(ended.slice_id) or before.fleet.slices.get(ended.slice_id)
                 if record is None or not (record.dead or record.certified):
                     known = "no record" if record is None else f"fence {record.fence}, certificate {record.certificate}"
                     yield "S1", f"{ended.slice_id} was ended without a certificate: {known}"

@@ -34,7 +34,8 @@ class GivenUpSlices:
         self._clouds, self._faults = clouds, faults
         self._absent: dict[str, float] = {}
         self._unwell: dict[str, float] = {}
-        """Slices that are missing or unhealthy by their records, with the true start time."""
+        self._unbilled: dict[str, float] = {}
+        """Slices that are missing or unhealthy, or not billed any more, by their records; with the true start time."""
         self._observed_at: float | None = None
         self._gaps: list[tuple[float, float]] = []
         """Times without a complete observation."""
@@ -47,17 +48,26 @@ class GivenUpSlices:
             if before is not None and self._faults and now - before > WATCHED:
                 self._gaps.append((before, now))
 
-    def follow(self, now: float, pairs: Moves, gone: Collection[str]) -> None:
+    def follow(self, now: float, pairs: Moves) -> None:
         """Record changed slice records."""
         for _, record in pairs:
-            for since, table in ((record.absent_since, self._absent), (record.unwell_since, self._unwell)):
+            stopped = record.bill_from if record.seen and record.billed_since is None else None
+            for since, table in (
+                (record.absent_since, self._absent),
+                (record.unwell_since, self._unwell),
+                (stopped, self._unbilled),
+            ):
                 if since is None:
                     table.pop(record.id, None)
                 else:
                     table.setdefault(record.id, now)
+
+    def forget(self, gone: Collection[str]) -> None:
+        """Forget slices without a record."""
         for name in gone:
             self._absent.pop(name, None)
             self._unwell.pop(name, None)
+            self._unbilled.pop(name, None)
 
     def given_up(
         self, now: float, clock: float, moves: Iterable[tuple[SliceRecord, SliceRecord | None]], policy: Policy
@@ -90,17 +100,19 @@ class GivenUpSlices:
                 yield "L3", f"{new.id} is replaced as unhealthy after {unwell:.1f} s"
 
     def lives_are_billed(
-        self, gone: Collection[str], totals: FleetTotals, interval: float, made_by_hand: Collection[str]
+        self, now: float, gone: Collection[str], totals: FleetTotals, interval: float, made_by_hand: Collection[str]
     ) -> Iterator[tuple[str, str]]:
         """S14: a slice was billed for the lifetime of its machine, by the cloud's own data. An end that no controller
         sees is billed too late, never too early. A machine that a user created is billed from the first list that shows
         it, so it may have lived longer. A machine that no list has shown is not billed: it lived while no controller
-        observed.
+        observed. Nor is the time without a controller after the last list, if that list had lost the slice.
         """
         if not gone:
             return
         late = (LATE_LISTS if self._faults else MARGIN) + interval
         slack = late + sum(end - start - WATCHED for start, end in self._gaps)
+        if self._faults and self._observed_at is not None:  # the last gap may not have ended yet
+            slack += max(0.0, now - self._observed_at - WATCHED)
         for name in gone:
             lives = [
                 (cloud.made[name], cloud.history[name].at)
@@ -111,6 +123,11 @@ class GivenUpSlices:
             billed = totals.billed_seconds.get(name, 0.0)
             error = billed - lived
             unseen = sum(self._unobserved(*life) for life in lives) if not billed else 0.0
+            if name in self._unbilled:
+                # A controller that died right after its pass may have recorded the loss at the start of the gap.
+                lost = self._unbilled[name]
+                lost = next((start for start, end in self._gaps if start <= lost <= end), lost)
+                unseen += sum(self._unobserved(lost, end) for _, end in lives)
             if lives and (error > slack or (error < -late - unseen and name not in made_by_hand)):
                 yield "S14", f"{name} was billed for {billed:.1f} s, its machine lived {lived:.1f} s"
             elif not lives and billed > slack and not any(name in cloud.made for cloud in self._clouds.values()):

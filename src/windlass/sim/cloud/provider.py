@@ -109,6 +109,8 @@ class SimulatedProvider:
         """When each machine with our tag was created, ended ones included."""
         self.on_change: Callable[[str, int], None] = lambda _call, _epoch: None
         """Called with each launch and terminate call that arrives, with its epoch."""
+        self.refused_epochs: set[int] = set()
+        """Epochs whose calls were refused because a newer one is known."""
 
     def sell(self, kinds: Iterable[MachineKind]) -> None:
         """Replace the offered kinds; existing machines stay."""
@@ -413,6 +415,7 @@ class SimulatedProvider:
 
     def _see(self, epoch: int) -> None:
         if epoch < self._epoch:
+            self.refused_epochs.add(epoch)
             raise StaleEpoch.of(epoch, self._epoch)
         self._epoch = epoch
 

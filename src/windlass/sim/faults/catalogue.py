@@ -71,6 +71,7 @@ FaultKind = Literal[
     "newer-version",  # a newer version migrates the journal's tables under the leader (hourly)
     "stopped",  # stopped after a pass for ``seconds``, as with SIGSTOP, and continued (hourly)
     "older-version",  # an older version is started on a newer journal, next to the leader or in its place (hourly)
+    "overtaken",  # its calls to providers are held up until a second controller has taken over (hourly)
     # input
     "observe-fails",  # the workload does not answer
     "observe-hangs",  # never answers
@@ -98,6 +99,7 @@ HOURLY: Final = frozenset(
         "newer-version",
         "older-version",
         "stopped",
+        "overtaken",
     }
 )
 """External faults; the rate is how often in an hour."""

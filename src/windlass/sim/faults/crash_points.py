@@ -6,6 +6,7 @@ older program may read newer tables, but not write them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -20,6 +21,10 @@ WRITES: Final = ("save_state", "acquire", "renew")
 CALLS: Final = frozenset({*OUTSIDE, *WRITES})
 MORTAL: Final = frozenset({"killed", "torn-record", "older-version"})
 """Faults that kill a controller."""
+WRAPPED: Final = MORTAL | {"overtaken"}
+"""Faults for which the calls of a controller are wrapped."""
+CHANGES: Final = ("launch", "terminate")
+"""Calls that a provider refuses to a controller that another one has overtaken."""
 
 
 class Killed(BaseException):
@@ -33,6 +38,24 @@ class Lifeline:
         self._fault_set, self._now, self._number = fault_set, now, number
         self._points = 0
         self.dead = False
+        self._resumed: asyncio.Event | None = None
+        self.held_up = False
+        """Whether a call waits for ``resume``."""
+
+    def hold_up(self) -> None:
+        """Hold up calls that change machines, before they arrive at their provider, until ``resume``."""
+        self._resumed = asyncio.Event()
+
+    def resume(self) -> None:
+        if self._resumed is not None:
+            self._resumed.set()
+        self._resumed, self.held_up = None, False
+
+    async def passage(self) -> None:
+        """Wait while calls are held up."""
+        if self._resumed is not None:
+            self.held_up = True
+            await self._resumed.wait()
 
     def point(self, name: str) -> None:
         if not self.dead:
@@ -58,6 +81,8 @@ class CrashingCalls:
         if name in OUTSIDE:
 
             async def call(*args: Any, **more: Any) -> Any:
+                if name in CHANGES:
+                    await lifeline.passage()
                 lifeline.point(f"before {name}")
                 result = await method(*args, **more)
                 lifeline.point(f"after {name}")
@@ -85,7 +110,7 @@ class CallLog:
     lease_ends: dict[int, float] = field(default_factory=dict)
     """When the lease of each epoch expires, by the true time of its last grant or renewal."""
     late: list[str] = field(default_factory=list)
-    """Writes and calls after the end of their lease."""
+    """Writes and calls after the end of their lease, and after a provider has refused its epoch."""
 
     def check_lease(self, what: str, epoch: int | None, now: float) -> None:
         """Record a write or a provider call that comes after the end of its lease."""
@@ -130,6 +155,8 @@ class CrashingJournal(CrashingCalls):
         self._fault_set, self._now, self._log = fault_set, now, log
         self._writes = 0
         self.full_until = 0.0
+        self.refused_by = ""
+        """The provider that refused a call of an earlier pass, because it knows a newer controller."""
         self.version = version
         self.cluster_id = ""  # never the random id of a file: a run depends on its seed alone
 
@@ -149,10 +176,12 @@ class CrashingJournal(CrashingCalls):
         if now < self.full_until:
             raise JournalFull("there is no room on the disk")
         self._log.check_lease("a write to the journal", epoch, now)
+        if self.refused_by and entries:
+            self._log.late.append(f"a write to the journal under epoch {epoch}, which {self.refused_by} has refused")
         self._writes += 1
         fault_set, lost = self._fault_set(), None
         if fault_set.faults:
-            if fault_set.occurs("torn-record", now, epoch, self._writes):
+            if entries and fault_set.occurs("torn-record", now, epoch, self._writes):
                 self._lifeline.dead = True
                 entries = Torn(entries, fault_set.chance.pick(len(entries), "torn-record", epoch, self._writes))
             lost = fault_set.occurs("journal-lost", now, epoch, self._writes)

@@ -99,6 +99,9 @@ JOURNAL: Final = (
 fault, and old seeds must stay reproducible.
 """
 
+OVERTAKEN: Final = (Fault("overtaken", 1.0),)
+"""Stands after ``JOURNAL`` for the same reason."""
+
 FAULT_SETS: Final[Mapping[str, tuple[Fault, ...]]] = {
     "calm": (),
     "launch": _LAUNCH,
@@ -107,9 +110,9 @@ FAULT_SETS: Final[Mapping[str, tuple[Fault, ...]]] = {
     "run": _RUN,
     "drain": _DRAIN,
     "terminate": _TERMINATE,
-    "controller": (*_CONTROLLER, *JOURNAL),
+    "controller": (*_CONTROLLER, *JOURNAL, *OVERTAKEN),
     "input": _INPUT,
-    "all": (*_LAUNCH, *_LIST, *_BOOT, *_RUN, *_DRAIN, *_TERMINATE, *_CONTROLLER, *_INPUT, *JOURNAL),
+    "all": (*_LAUNCH, *_LIST, *_BOOT, *_RUN, *_DRAIN, *_TERMINATE, *_CONTROLLER, *_INPUT, *JOURNAL, *OVERTAKEN),
 }
 
 

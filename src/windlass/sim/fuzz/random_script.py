@@ -25,7 +25,7 @@ from windlass.core.model.snapshot import (
 from windlass.providers.protocol import Offering
 from windlass.sim.cloud.machines import MachineKind
 from windlass.sim.faults.catalogue import HOURLY, Fault
-from windlass.sim.faults.presets import FAULT_SETS, JOURNAL
+from windlass.sim.faults.presets import FAULT_SETS, JOURNAL, OVERTAKEN
 from windlass.sim.run.script import Script
 from windlass.sim.workload.jobs import Job
 
@@ -53,7 +53,7 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
         settings=settings,
         jobs=_constrained(Random(f"constraints-{seed}"), jobs),
         requests=_requests(rng, groups),
-        faults=_faults(rng, Random(f"windlass-{seed}-journal"), hours),
+        faults=_faults(rng, Random(f"windlass-{seed}-journal"), Random(f"windlass-{seed}-overtaken"), hours),
         kinds=tuple(_kind(rng, group) for group in groups),
         seed=seed,
         hours=hours,
@@ -185,14 +185,14 @@ def _requests(rng: Random, groups: list[Group]) -> tuple[Demand, ...]:
     return (Demand("room", (Bundle(_needs(rng, rng.choice(groups)), rng.choice((1, 3))),)),)
 
 
-def _faults(first: Random, last: Random, hours: float) -> tuple[Fault, ...]:
+def _faults(first: Random, second: Random, third: Random, hours: float) -> tuple[Fault, ...]:
     """Return a random subset of all faults, each with a random strength, most of them for the whole run. Later
-    additions have a separate random source, so that older parts of a seed's script stay the same.
+    additions have separate random sources, so that older parts of a seed's script stay the same.
     """
     share = first.choice((0.0, 0.1, 0.1, 0.3, 0.6))
     found = []
     for fault in FAULT_SETS["all"]:
-        rng = last if fault in JOURNAL else first
+        rng = second if fault in JOURNAL else third if fault in OVERTAKEN else first
         if rng.random() >= share:
             continue
         strength = rng.choice((0.5, 1.0, 2.0))

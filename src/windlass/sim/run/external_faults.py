@@ -98,6 +98,10 @@ def _stopped(engine: Simulation, fault: Fault) -> None:
     engine.stop_for = fault.seconds
 
 
+def _overtaken(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
+    engine.overtake_next = True
+
+
 def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     """Start an older version, which must refuse and change nothing. If it replaces the leader, no controller leads
     until the newer version is started again.
@@ -156,4 +160,5 @@ _STRIKES: Final[dict[str, Callable[[Simulation, Fault], None]]] = {
     "newer-version": _newer_version,
     "older-version": _older_version,
     "stopped": _stopped,
+    "overtaken": _overtaken,
 }

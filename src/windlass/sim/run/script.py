@@ -62,3 +62,9 @@ def shifted_jobs(jobs: Iterable[Job], start: float) -> list[Job]:
 def shifted_faults(faults: Iterable[Fault], start: float) -> list[Fault]:
     """Return the faults of a script with the times of a run."""
     return [replace(fault, start=fault.start + start, end=fault.end + start) for fault in faults]
+
+
+def depends_on_utilization(settings: Settings) -> bool:
+    """Whether any rule depends on utilization."""
+    rules = [one.group.scale_down for one in settings.groups if one.group.scale_down is not None]
+    return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)

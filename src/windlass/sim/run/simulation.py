@@ -26,13 +26,13 @@ from windlass.sim.check.final_state import at_the_end
 from windlass.sim.check.invariants import Breach, CheckedStep, Checker
 from windlass.sim.cloud.provider import SimulatedProvider
 from windlass.sim.faults.catalogue import FaultSet
-from windlass.sim.faults.crash_points import MORTAL, CallLog, CrashingCalls, CrashingJournal, Killed, Lifeline
+from windlass.sim.faults.crash_points import WRAPPED, CallLog, CrashingCalls, CrashingJournal, Killed, Lifeline
 from windlass.sim.random_source import RandomSource
 from windlass.sim.workload.hosts import Joining
 from windlass.sim.workload.workload import SimulatedWorkload
 
 from .external_faults import apply_fault
-from .script import Script, shifted_faults, shifted_jobs
+from .script import Script, depends_on_utilization, shifted_faults, shifted_jobs
 from .virtual_loop import EPOCH, VirtualLoop, run_virtually
 
 LEASE = 900.0
@@ -110,6 +110,8 @@ class Simulation:
     clock_was_off: bool = field(default=False, init=False)
     stop_for: float = field(default=0.0, init=False)
     """Seconds for which the controllers are stopped after the next pass with calls, before the calls begin."""
+    overtake_next: bool = field(default=False, init=False)
+    """Whether another controller takes over after the next pass with calls to a provider, before the calls arrive."""
 
     def run(self) -> SimulationResult:
         return run_virtually(self._run())
@@ -164,11 +166,11 @@ class Simulation:
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
-        self._depends_on_use = _depends_on_utilization(self.settings)
+        self._depends_on_use = depends_on_utilization(self.settings)
 
     def _calm(self) -> None:
         self.fault_set = FaultSet.of((), self.fault_set.chance, self.struck)
-        self.external_faults = []
+        self.external_faults, self.overtake_next = [], False
         for cloud in self.clouds.values():
             cloud.calm()
         self.workload.calm()
@@ -220,7 +222,7 @@ class Simulation:
                 journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
             return None
         mortal: Callable[[Any], Any] = (
-            (lambda one: CrashingCalls(one, lifeline)) if MORTAL & self.fault_set.by_kind.keys() else lambda one: one
+            (lambda one: CrashingCalls(one, lifeline)) if WRAPPED & self.fault_set.by_kind.keys() else lambda one: one
         )
         leader = SimulatedLeader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
         leader.controller = self.controller(
@@ -273,7 +275,7 @@ class Simulation:
 
     async def reconfigure(self, settings: Settings) -> None:
         """Replace the settings of the controllers and of the workload."""
-        self.settings, self._depends_on_use = settings, _depends_on_utilization(settings)
+        self.settings, self._depends_on_use = settings, depends_on_utilization(settings)
         self.checker.settle_for(settings)
         self.workload.regroup([one.group for one in settings.groups])
         for leader in self.leaders:
@@ -325,6 +327,9 @@ class Simulation:
     async def _pass(self, leader: SimulatedLeader) -> None:
         controller, begun, made = leader.controller, self.now(), None
         before, failure = controller.controller_state, ""
+        refused_by = leader.journal.refused_by = self._refusing(controller.leading.epoch)
+        if self.overtake_next:
+            leader.lifeline.hold_up()
         try:
             made = await controller.tick()
         except Killed:
@@ -339,6 +344,8 @@ class Simulation:
             failure = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
         passed_at = self.now()
+        if refused_by and made is not None:
+            self.log.late.append(f"a pass under epoch {controller.leading.epoch}, which {refused_by} has refused")
         if self.stop_for and controller.actuator.under_way:
             self._loop.leap(self.stop_for)
             self.stop_for = 0.0
@@ -349,6 +356,24 @@ class Simulation:
         if made is not None and made.fold.moves:
             self.last_action = self.now()
         self._look(leader, before, made, (begun, passed_at), failure)
+        if self.overtake_next:
+            await self._overtake(leader)
+
+    async def _overtake(self, leader: SimulatedLeader) -> None:
+        """Let another controller take over and make a pass with its calls, if calls of this one are held up. They
+        arrive after that.
+        """
+        if leader.lifeline.held_up and leader in self.leaders:
+            self.overtake_next = False
+            newer = self.start_leader(ahead=2 * self.lease)
+            if newer is not None:
+                await self._pass(newer)
+        leader.lifeline.resume()
+        await self._call(leader.controller.actuator)
+
+    def _refusing(self, epoch: int) -> str:
+        """Return a provider that has refused a call under this epoch; empty: none has."""
+        return next((name for name, cloud in self.clouds.items() if epoch in cloud.refused_epochs), "")
 
     async def _call(self, actuator: Actuator) -> None:
         """Let calls start and complete."""
@@ -460,12 +485,6 @@ class Simulation:
             digest=store.digest if isinstance(store, MemoryJournal) else "",
             bill=self.checker.accounts_total(),
         )
-
-
-def _depends_on_utilization(settings: Settings) -> bool:
-    """Whether any rule depends on utilization."""
-    rules = [one.group.scale_down for one in settings.groups if one.group.scale_down is not None]
-    return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)
 
 
 def _ignore_killed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from windlass.core.capacity.offers import Mark, Offers
 from windlass.core.capacity.room import Need
-from windlass.core.demand import GangTasks, gang_tasks, levels
+from windlass.core.demand import GangTasks, alike, gang_tasks, levels
 from windlass.core.model.constraints import NO_RULES
 from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import ACCELERATORS, DEVICE
@@ -102,7 +102,7 @@ class Places:
         else:
             offers = self._offers(slices, valid) if draft is None else draft.offers
             table = _Laid(offers, [node.id for item in slices for node in item.offering_nodes])
-        for level in levels(valid, self._group_table.kinds, self._group_table.largest):
+        for level in levels(alike(valid), self._group_table.kinds, self._group_table.largest):
             for gang in level.gangs:
                 if draft is not None and isinstance(table, _Laid) and gang.gang != Gang.ANY:
                     yield from _whole_gang(draft, gang, table.rows)

@@ -28,7 +28,7 @@ from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, Wo
 from .cordons import Cordon, Cordons
 from .free_slices import FreeSlices
 from .hosts import Compared, Joining
-from .jobs import Interrupted, Job, TaskRun, recounted, task_seconds
+from .jobs import Interrupted, Job, TaskRun, one_of, recounted, task_seconds
 from .outages import Outages
 from .placement import PlacedTasks, Places, has_rules
 from .running_tasks import RunningIndex
@@ -452,7 +452,7 @@ class SimulatedWorkload:
         occasion = () if job.demand.gang else (item.node, self._runs.started)
         length = task_seconds(job, fault_set, now, occasion)
         waiting = self._waiting[job.id].bundles
-        kind = replace(item.bundle or next(one for one in waiting if one.needs == item.needs), count=1)
+        kind = one_of(item.bundle or next(one for one in waiting if one.needs == item.needs))
         self._run(TaskRun(job.id, item.node, slice_id, item.needs, item.count, now, now + length, kind))
         self._count(job.id, kind, -item.count)
 

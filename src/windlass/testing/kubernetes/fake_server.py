@@ -239,7 +239,8 @@ class FakeApiServer:
             yield b""
             while True:
                 try:
-                    line = await asyncio.wait_for(watching.queue.get(), min(stall, max(0.0, ends - self.now())))
+                    async with asyncio.timeout(min(stall, max(0.0, ends - self.now()))):
+                        line = await watching.queue.get()
                 except TimeoutError:
                     if watching.stalled or self.now() < ends:
                         raise ApiError(0, f"the watch of {path} was silent for {stall:g} s") from None

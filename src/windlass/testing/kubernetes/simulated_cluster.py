@@ -183,7 +183,8 @@ class SimulatedCluster:
                     self.report.passes += 1
                     await asyncio.sleep(LEAST_PAUSE)
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(workload.changed(), RESYNC)
+                        async with asyncio.timeout(RESYNC):
+                            await workload.changed()
             finally:
                 with suppress(Exception):
                     await controller.stop()

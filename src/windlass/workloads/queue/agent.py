@@ -53,6 +53,8 @@ HOST_ERRORS: Final = frozenset(
     }
 )
 """Errors at the start of a task that are caused by the host, not by the task."""
+NO_MEMORY: Final = "there is no memory left"
+"""The sentence for a ``MemoryError``, which has none."""
 PROBE_EVERY: Final = 5.0
 """Seconds between two tests of a host that cannot start tasks."""
 ABANDONED: Final = 600.0
@@ -193,7 +195,7 @@ class Agent:
         except Dismissed as error:
             _say(f"{error}; ending")
             self._leaving = self._dismissed = True
-        except (QueueError, OSError) as error:
+        except (QueueError, OSError, MemoryError) as error:
             self._queue_fails(error)
         if self._leaving:
             self._end_tasks()
@@ -211,7 +213,7 @@ class Agent:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        text = (isinstance(error, QueueGone) and self._reopened()) or str(error)
+        text = (isinstance(error, QueueGone) and self._reopened()) or str(error) or NO_MEMORY
         if text != self._said:
             self._said = text
             _say(f"{text}; trying again")
@@ -298,8 +300,8 @@ class Agent:
             subprocess.run(["true"], stdin=subprocess.DEVNULL, check=False)
         except FileNotFoundError:
             return ""  # no such program: everything else worked
-        except (OSError, subprocess.SubprocessError) as error:
-            return f"this host cannot start tasks: {error}"
+        except (OSError, subprocess.SubprocessError, MemoryError) as error:
+            return _cannot_start(error)
         finally:
             with suppress(OSError):
                 test.unlink()
@@ -353,11 +355,11 @@ class Agent:
                     raise
         except QueueGone:
             self._ended[claim.number] = None  # it was moved away after the claim: the task waits until it is back
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError, MemoryError) as error:
             _say(f"{claim.job}/{claim.task} cannot be started: {error}")
             if _is_the_hosts(error):
                 self._ended[claim.number] = None  # back into the queue, for another host
-                self._problem = f"this host cannot start tasks: {error}"
+                self._problem = _cannot_start(error)
                 self._probe_at = time.monotonic() + PROBE_EVERY
             else:
                 self._ended[claim.number] = CANNOT_RUN
@@ -417,7 +419,15 @@ def _signals_that_wake() -> int:
 
 def _is_the_hosts(error: Exception) -> bool:
     """Whether an error at the start of a task is the host's fault, not the task's."""
-    return isinstance(error, subprocess.SubprocessError) or getattr(error, "errno", None) in HOST_ERRORS
+    by_kind = isinstance(error, subprocess.SubprocessError | MemoryError)
+    return by_kind or getattr(error, "errno", None) in HOST_ERRORS
+
+
+def _cannot_start(error: Exception) -> str:
+    """Return the problem of a host that cannot start tasks. It is the same for every file, so that a repeated problem
+    is reported once.
+    """
+    return f"this host cannot start tasks: {getattr(error, 'strerror', None) or str(error) or NO_MEMORY}"
 
 
 def _say(text: str) -> None:

@@ -182,7 +182,9 @@ class QueueFile:
         if self.path.exists():
             return
         if not create:
-            raise QueueGone(f"there is no queue at {self.path}; check the directory, or submit a job there first")
+            raise QueueGone(
+                f"there is no queue at {self.path}; check the directory, or submit a job: windlass submit -- COMMAND"
+            )
         # A user who can write to the file can run commands on every node, so only its owner may.
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):

@@ -234,10 +234,12 @@ class Queue(Claims):
         )
 
     def cordon(self, slice_id: str, epoch: int) -> None:
-        """Stop claims from this slice, unless a newer epoch was seen."""
+        """Stop claims from this slice, unless a newer epoch was seen. A forgotten slice whose machine is listed again
+        is acknowledged too: nothing can join or run there, and without that the machine would never be ended.
+        """
         changed = self._change_fence(
             "INSERT INTO fences (slice, highest, cordon) VALUES (?1, ?2, ?2) ON CONFLICT DO UPDATE"
-            " SET highest = ?2, cordon = ?2, evict = 0 WHERE highest < ?2 AND NOT forgotten",
+            " SET highest = max(highest, ?2), cordon = ?2, evict = 0 WHERE highest < ?2 OR forgotten",
             (slice_id, epoch),
         )
         if changed:
@@ -289,7 +291,8 @@ class Queue(Claims):
             for slice_id in slice_ids:
                 changed += run(
                     "INSERT INTO fences (slice, forgotten) VALUES (?, 1)"
-                    " ON CONFLICT DO UPDATE SET forgotten = 1, cordon = NULL, evict = 0 WHERE NOT forgotten",
+                    " ON CONFLICT DO UPDATE SET forgotten = 1, cordon = NULL, evict = 0"
+                    " WHERE NOT forgotten OR cordon IS NOT NULL",
                     (slice_id,),
                 ).rowcount
                 for (node,) in run("SELECT id FROM nodes WHERE slice = ?", (slice_id,)).fetchall():

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -128,6 +128,10 @@ class RayWorkload:
     def limit_drains(self, seconds: float | None) -> None:
         """Set after how many seconds work on a drained slice is evicted; None: never."""
         self._drain_limit = seconds
+
+    def expect_slices(self, slice_ids: Collection[str]) -> None:
+        """Set the slices of a controller that starts: some may have ended after their drain while none ran."""
+        self._fences.own(slice_ids, self._nodes)
 
     @property
     def version(self) -> str:

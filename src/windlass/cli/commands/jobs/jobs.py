@@ -42,7 +42,7 @@ def command(config: Config, as_json: bool) -> None:
         finally:
             queue.close()
     except QueueError as error:
-        click.echo(f"{error}. Submit a job: windlass submit -- COMMAND", err=True)
+        click.echo(str(error), err=True)
         sys.exit(1)
     if as_json:
         documents = [job_data(job, queue.directory) for job in jobs]

@@ -27,6 +27,7 @@ from windlass.config import Config, ConfigError
 from windlass.config.build import build_components, incompatibilities
 from windlass.config.warnings import config_warnings
 from windlass.control.record.controller_state import SETTINGS, ControllerState
+from windlass.control.report.events import problem_name
 from windlass.control.report.headline import NEVER
 from windlass.control.report.leader import leader_of
 from windlass.control.state.fleet import SliceRecord
@@ -89,9 +90,12 @@ def command(
         write(json.dumps(least_policy(), indent=2) + "\n")
         return
     if cloud is None:
-        _print(list(_checks(load(config_file))), as_json)
+        config = load(config_file)
+        checks = list(_checks(config))
+        _print(checks, as_json, _next(config, checks))
     else:
-        _print(_account(region, profile, endpoint_url), as_json, cloud)
+        steps = (f"windlass doctor {cloud} --policy", f"windlass offers --provider {cloud}")
+        _print(_account(region, profile, endpoint_url), as_json, steps)
 
 
 def _account(region: str, profile: str, endpoint_url: str) -> list[Check]:
@@ -122,12 +126,20 @@ def _account_check(about: str, text: str, remedy: str, is_known: bool) -> Check:
     return problem(about, text, remedy) if remedy else ok(about, text)
 
 
-def _print(checks: list[Check], as_json: bool, cloud: str | None = None) -> None:
+def _next(config: Config, checks: list[Check]) -> tuple[str, ...]:
+    """Return the next commands. All that read the journal fail while it cannot be read."""
+    if not any(one.about == "journal" and one.verdict == "problem" for one in checks):
+        return "windlass status", "windlass events"
+    without_journal = config.journal.location == ":memory:" or is_missing(config)
+    return ("windlass plan --live",) if without_journal else ("windlass doctor",)
+
+
+def _print(checks: list[Check], as_json: bool, steps: tuple[str, ...]) -> None:
     bad = sum(one.verdict == "problem" for one in checks)
     if as_json:
         write(json.dumps(_document(checks), indent=2) + "\n")
     else:
-        write(printed(_page(checks, bad, cloud)))
+        write(printed(_page(checks, bad, steps)))
     sys.exit(1 if bad else 0)
 
 
@@ -165,6 +177,7 @@ def _checks(config: Config) -> Iterator[Check]:
                 yield note("settings", text, "its log says why the file was refused; correct it")
     except JournalError as error:
         yield problem("journal", *_closed(config, error))
+        led = not is_missing(config)  # a controller may run, and its machines are not to be ended
     if not wrong:
         try:
             yield from _sources(config, before, led)
@@ -352,9 +365,8 @@ def _offered(config: Config, name: str) -> Iterator[Check]:
     async def asked() -> Sequence[Offering]:
         components = build_components(config, read_only=True)
         try:
-            return await asyncio.wait_for(
-                components.providers[name].offerings(), config.settings.policy.observe_timeout
-            )
+            async with asyncio.timeout(config.settings.policy.observe_timeout):
+                return await components.providers[name].offerings()
         finally:
             await components.close()
 
@@ -438,7 +450,7 @@ def _slices(controller_state: ControllerState) -> Iterator[Check]:
         yield problem("machine", text, remedy)
     calls = {name: text for name, text in controller_state.observed.problems.items() if name.startswith("slice ")}
     for name, text in sorted(calls.items()):
-        yield problem("calls", f"{name}: {text}", f"windlass why {name.removeprefix('slice ')}")
+        yield problem("calls", f"{problem_name(name)}: {text}", f"windlass why {name.removeprefix('slice ')}")
     if not held and not stuck and not calls:
         live = [one for one in controller_state.fleet.slices.values() if one.state in COUNTED]
         coming = sum(one.state in IN_FLIGHT for one in live)
@@ -453,19 +465,14 @@ def _slices(controller_state: ControllerState) -> Iterator[Check]:
 _STYLES: Final = {"ok": "green", "problem": "bold red", "note": "yellow"}
 
 
-def _page(checks: list[Check], bad: int, cloud: str | None) -> Iterator[RenderableType]:
+def _page(checks: list[Check], bad: int, steps: tuple[str, ...]) -> Iterator[RenderableType]:
     table = grid("-", "-", "fold")
     for one in checks:
         remedy = f"\n-> {one.remedy}" if one.remedy else ""
         table.add_row(Text(one.verdict, style=_STYLES[one.verdict]), one.about, f"{one.text}{remedy}")
     yield table
     yield Text(f"\n{plural(bad, 'problem')}" if bad else "\nno problems", style="bold red" if bad else "bold green")
-    if cloud is not None:
-        yield next_steps(f"windlass doctor {cloud} --policy", f"windlass offers --provider {cloud}")
-    elif any(one.about == "journal" and one.verdict == "problem" for one in checks):
-        yield next_steps("windlass plan --live")
-    else:
-        yield next_steps("windlass status", "windlass events")
+    yield next_steps(*steps)
 
 
 def _size(amount: int) -> str:

@@ -20,6 +20,7 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, code, coloured, grid, headed, money, next_steps, printed, section, span
 from windlass.config import Config
 from windlass.control.report.current import planned_state, read_state
+from windlass.control.report.events import problem_name
 from windlass.control.report.leader import leader_of
 from windlass.control.report.status import SCHEMA, Status, spent_since
 from windlass.control.state.fleet import EVERY_GROUP
@@ -100,7 +101,8 @@ def first_sentence(status: Document) -> str:
         open_jobs = [one for one in jobs if one["state"] in ("running", "waiting")]
         counted = open_jobs or jobs
         done, tasks = sum(one["done"] for one in counted), sum(one["tasks"] for one in counted)
-        parts.append(f"{done} of {plural(tasks, 'task')} done")
+        of = f" of {plural(len(counted), 'open job')}" if len(counted) < len(jobs) else ""
+        parts.append(f"{done} of {plural(tasks, 'task')}{of} done")
         parts += [f"{count} {key}" for key in ("failed", "cancelled") if (count := sum(one[key] for one in counted))]
     parts.append(_waiting_words(status, waiting) if waiting else "nothing waits")
     text = ", ".join(parts)
@@ -155,7 +157,7 @@ def _problems(status: Document, most: int | None) -> RenderableType:
     for name, text in shown[:most]:
         source = name == "workload" or name.startswith("provider ")
         more = "; nothing is released while it is unknown" if source else ""
-        table.add_row(coloured(f"! {name}", "bold red"), f"{text}{more}")
+        table.add_row(coloured(f"! {problem_name(name)}", "bold red"), f"{text}{more}")
     if most is not None and len(shown) > most:
         table.add_row(f"and {len(shown) - most} more", "")
     return table

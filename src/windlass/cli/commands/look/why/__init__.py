@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -124,13 +124,9 @@ def _unknown(asked: Question) -> str:
         return f"there was no {asked.name} at {then}; leave --at out, or give a later time: windlass why {asked.name}"
     if near:
         return f"there is no job, machine or group {asked.name}; did you mean {' or '.join(near)}?"
-    groups = _listed("groups", asked.planned.settings.by_name)
-    return f"there is no job, machine or group {asked.name}; {groups}windlass status"
-
-
-def _listed(what: str, names: Iterable[str]) -> str:
-    some = sorted(names)[:8]
-    return f"{what} are {', '.join(some)}; all names: " if some else "all names: "
+    groups = sorted(asked.planned.settings.by_name)[:8]
+    known = f"; groups: {', '.join(groups)}" if groups else ""
+    return f"there is no job, machine or group {asked.name}{known}; all names: windlass status"
 
 
 _ANSWERS = {

@@ -23,6 +23,8 @@ from windlass.control.journal_thread import JournalThread
 from windlass.control.leadership import NotLeading
 from windlass.control.report.events import AssignmentLog, EventLine, lines
 from windlass.control.service import Service
+from windlass.core.model.lifecycle import COUNTED, ENDING, State
+from windlass.core.model.reasons import plural
 from windlass.journal import JournalError, open_journal
 from windlass.workloads.protocol import ElectedWorkload, ProviderNamingWorkload
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 FILE_EVERY = 1.0
 """Seconds between two checks of the configuration file."""
+LEFT = COUNTED - {State.QUEUED}
+"""States of a slice that may have machines: one that is queued was not requested yet."""
 REPEATED = 60.0
 """Seconds in which equal lines are counted instead of printed again."""
 
@@ -89,7 +93,20 @@ def clock_name() -> str:
         return ""
 
 
-CUT_SHORT = "stopped before every call had ended; machines and work keep running"
+def _what_is_left(service: Service, led: bool) -> str:
+    """Tell what a controller leaves at its stop. ``led``: whether it led then; otherwise it does not know."""
+    if not led:
+        return "it did not lead, so machines and work are not affected"
+    states = [one.state for one in service.controller.controller_state.fleet.slices.values() if one.state in LEFT]
+    ending = sum(state in ENDING for state in states)
+    running = len(states) - ending
+    parts = []
+    if running:
+        verb, them = ("keeps", "it") if running == 1 else ("keep", "them")
+        parts.append(f"{plural(running, 'machine')} {verb} running, with the work on {them}")
+    if ending:
+        parts.append(f"{plural(ending, 'machine')} {'is' if ending == 1 else 'are'} not confirmed as ended yet")
+    return "; ".join(parts) or "no machine is left"
 
 
 async def _run(file: str, config: Config, components: Components, log: RunLog, server: ServerConfig | None) -> int:
@@ -117,13 +134,18 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             on_alarm=partial(log.message, alarm=True),
         )
         running = _Running(Path(file), service, components, log)
-        stopped = asyncio.Event()
+        stopped, led = asyncio.Event(), False
 
         def stop() -> None:
+            nonlocal led
+            led = led or service.leading
             stopped.set()
             service.stop()
 
-        cut_short = partial(log.message, CUT_SHORT)
+        def cut_short() -> None:
+            left = _what_is_left(service, led or service.leading)
+            log.message(f"stopped before every call had ended; {left}")
+
         stack.enter_context(stop_signals(stop, cut_short, on_hangup=running.read_again.set))
         if http is not None:
             http.measure(service.controller)
@@ -145,7 +167,7 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
     if election is not None and not stopped.is_set():
         log.message("stopped: the lease was lost; another controller may lead", alarm=True)
         return 1
-    log.message("stopped; machines and work keep running")
+    log.message(f"stopped; {_what_is_left(service, led)}")
     return 0
 
 
@@ -196,7 +218,8 @@ class _Running:
         """Reload the file when it changes, or on request."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.read_again.wait(), FILE_EVERY)
+                async with asyncio.timeout(FILE_EVERY):
+                    await self.read_again.wait()
             stamp = self._file_stamp()
             if self.read_again.is_set() or (stamp is not None and stamp != self._stamp):
                 self.read_again.clear()

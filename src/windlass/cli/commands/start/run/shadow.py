@@ -80,4 +80,5 @@ async def _pause(stop: asyncio.Event, workload: Workload, least: float, most: fl
     left = began + least - steady()
     if left > 0:
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), left)
+            async with asyncio.timeout(left):
+                await stop.wait()
