@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -125,6 +126,43 @@ def test_a_list_that_lags_and_an_answer_that_is_lost_buy_one_machine(ec2, tmp_pa
 
         await eventually(states, lambda found: found == ["pending"])
         await eventually(states, lambda found: found == ["running"])
+        await provider.terminate("s-1", 1)
+
+    using(ec2, tmp_path, test)
+
+
+def test_the_fake_lists_no_instance_before_its_machine_has_an_address(ec2, tmp_path, monkeypatch):
+    listed, add = threading.Event(), ec2.hosts.add
+    monkeypatch.setattr(ec2.hosts, "add", lambda **given: listed.wait(60) and add(**given))
+
+    async def test(provider: Any) -> None:
+        launching = asyncio.create_task(provider.launch(order("s-1"), 1))
+
+        async def bought() -> int:
+            return len(ec2.instances)
+
+        await eventually(bought)
+        assert await provider.list() == []
+        listed.set()
+        await launching
+        assert [one.hosts[0].address for one in await provider.list()] == [ec2.live[0].host.address]
+        await provider.terminate("s-1", 1)
+
+    using(ec2, tmp_path, test)
+
+
+def test_a_machine_is_followed_to_its_new_address(ec2, tmp_path):
+    ec2.faults.unused_address_seconds = 3600.0
+
+    async def test(provider: Any) -> None:
+        await provider.launch(order("s-1"), 1)
+
+        async def hosts() -> list[tuple[str, str]]:
+            return [(one.phase, one.hosts[0].address) for one in await provider.list()]
+
+        await eventually(hosts, lambda found: found == [("waiting for SSH", ec2.hosts.unused_address)])
+        ec2.faults.unused_address_seconds = 0.0
+        await eventually(hosts, lambda found: found == [("", ec2.live[0].host.address)], within=60)
         await provider.terminate("s-1", 1)
 
     using(ec2, tmp_path, test)

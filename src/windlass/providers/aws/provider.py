@@ -214,9 +214,15 @@ class AWSProvider:
     async def _poll(self, one: Mapping[str, Any]) -> None:
         """Poll a running instance, and start to prepare it if we launched it."""
         name = str(one["InstanceId"])
-        known = self._known.get(name) or self._follow(one)
-        if known is None:
+        login = self._login(one)
+        if login is None:
             return
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = _Known(RemoteMachine(login, self.cluster), time.monotonic())
+            known.machine.label = _tags(one).get("slice", "")
+        elif known.machine.login != login:  # it got a public address later, or another one
+            await known.machine.move_to(login)
         try:
             known.report = await known.machine.ask("status", limit=POLL_LIMIT, metadata=self.settings.metadata_url)
             known.problem = ""
@@ -258,18 +264,15 @@ class AWSProvider:
         """Return the instances of a slice in the order of their host numbers."""
         return sorted(name for name, known in self._known.items() if known.machine.label == slice_id)
 
-    def _follow(self, one: Mapping[str, Any]) -> _Known | None:
-        tags = _tags(one)
+    def _login(self, one: Mapping[str, Any]) -> Login | None:
+        """Return how to reach an instance; None while it has no address."""
         keys = ("PublicIpAddress", "PrivateIpAddress")
         order = keys if self.settings.connect == "tunnel" else keys[::-1]
         address = next((str(one[key]) for key in order if one.get(key)), "")
-        if not address or not tags.get("host-key"):
+        host_key = _tags(one).get("host-key")
+        if not address or not host_key:
             return None
-        login = Login(address, 22, self.settings.user, str(self._buyer.key_file), host_key=tags["host-key"])
-        machine = RemoteMachine(login, self.cluster)
-        machine.label = tags.get("slice", "")
-        known = self._known[str(one["InstanceId"])] = _Known(machine, time.monotonic())
-        return known
+        return Login(address, 22, self.settings.user, str(self._buyer.key_file), host_key=host_key)
 
     async def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)

@@ -291,6 +291,11 @@ class RemoteMachine:
             raise Unreachable(self.problem)
         return await self._connection.open_unix_connection(path, encoding=None)
 
+    async def move_to(self, login: Login) -> None:
+        """Use another address from now on. Requests in flight fail, and the tunnel attaches again there."""
+        self.login = login
+        await self._drop(f"{login.name}: the machine has a new address", quietly=True)
+
     async def close(self) -> None:
         """Close the connection. The program keeps running, and a later request connects again."""
         await self.leave_tunnel()

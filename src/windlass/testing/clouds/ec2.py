@@ -60,6 +60,8 @@ class EC2Faults:
     """For how many seconds a new instance is pending."""
     lag_seconds: float = 0.0
     """For how many seconds a new instance is missing from lists."""
+    unused_address_seconds: float = 0.0
+    """For how many seconds a new instance is listed with an address at which no machine answers."""
     unauthorized: tuple[str, ...] = ()
     """The API actions that are refused."""
 
@@ -329,14 +331,16 @@ class FakeEC2:
         for listed in root.iter(f"{space}instancesSet"):
             for item in list(listed):
                 instance = self.instances.get(item.findtext(f"{space}instanceId", ""))
-                if instance is None:
-                    continue
-                if now - instance.launched < self.faults.lag_seconds:
+                # Without a host it is being made: moto gives it an address that is not of our network.
+                if instance is None or instance.host is None or now - instance.launched < self.faults.lag_seconds:
                     listed.remove(item)
                     continue
+                address = instance.host.address
+                if now - instance.launched < self.faults.unused_address_seconds:
+                    address = self.hosts.unused_address
                 for tag in ("privateIpAddress", "ipAddress"):
                     for found in item.iter(f"{space}{tag}"):
-                        found.text = instance.host.address if instance.host is not None else ""
+                        found.text = address
                 state = item.find(f"{space}instanceState")
                 if instance.terminated is None and now - instance.launched < self.faults.pending_seconds:
                     for part in state if state is not None else ():

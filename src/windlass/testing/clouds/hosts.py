@@ -265,6 +265,11 @@ class SshHosts:
         """The address of this computer in the hosts' network."""
         return f"10.213.{self._network}.1" if self.namespaces else "127.0.0.1"
 
+    @property
+    def unused_address(self) -> str:
+        """An address in the hosts' network that no host gets."""
+        return f"10.213.{self._network}.254" if self.namespaces else "127.0.0.254"
+
     def __len__(self) -> int:
         return len(self._hosts)
 
