@@ -131,7 +131,7 @@ def test_a_list_that_lags_and_an_answer_that_is_lost_buy_one_machine(ec2, tmp_pa
     using(ec2, tmp_path, test)
 
 
-def test_the_fake_lists_no_instance_before_its_machine_has_an_address(ec2, tmp_path, monkeypatch):
+def test_the_fake_lists_no_address_before_there_is_a_machine(ec2, tmp_path, monkeypatch):
     listed, add = threading.Event(), ec2.hosts.add
     monkeypatch.setattr(ec2.hosts, "add", lambda **given: listed.wait(60) and add(**given))
 
@@ -141,11 +141,14 @@ def test_the_fake_lists_no_instance_before_its_machine_has_an_address(ec2, tmp_p
         async def bought() -> int:
             return len(ec2.instances)
 
+        async def addresses() -> list[str]:
+            return [one.hosts[0].address for one in await provider.list()]
+
         await eventually(bought)
-        assert await provider.list() == []
+        assert await addresses() == [""]
         listed.set()
         await launching
-        assert [one.hosts[0].address for one in await provider.list()] == [ec2.live[0].host.address]
+        assert await addresses() == [ec2.live[0].host.address]
         await provider.terminate("s-1", 1)
 
     using(ec2, tmp_path, test)

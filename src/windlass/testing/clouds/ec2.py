@@ -331,16 +331,18 @@ class FakeEC2:
         for listed in root.iter(f"{space}instancesSet"):
             for item in list(listed):
                 instance = self.instances.get(item.findtext(f"{space}instanceId", ""))
-                # Without a host it is being made: moto gives it an address that is not of our network.
-                if instance is None or instance.host is None or now - instance.launched < self.faults.lag_seconds:
+                if instance is not None and now - instance.launched < self.faults.lag_seconds:
                     listed.remove(item)
                     continue
-                address = instance.host.address
-                if now - instance.launched < self.faults.unused_address_seconds:
+                # Without a machine it has no address: moto's is not of our network.
+                address = instance.host.address if instance is not None and instance.host is not None else ""
+                if instance is not None and now - instance.launched < self.faults.unused_address_seconds:
                     address = self.hosts.unused_address
                 for tag in ("privateIpAddress", "ipAddress"):
                     for found in item.iter(f"{space}{tag}"):
                         found.text = address
+                if instance is None:
+                    continue
                 state = item.find(f"{space}instanceState")
                 if instance.terminated is None and now - instance.launched < self.faults.pending_seconds:
                     for part in state if state is not None else ():
