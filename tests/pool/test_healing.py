@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shutil
+import signal
 import threading
 import time
 
@@ -15,9 +18,10 @@ from windlass.pool.client.here import Here
 from windlass.pool.errors import BadPool, EngineLost, PoolError, TaskCrashed
 from windlass.pool.report.status import status_of, why
 from windlass.providers.protocol import AuthFailed, InsufficientCapacity, ProviderError, QuotaExceeded
+from windlass.testing.fake_engine import FakeEngine
 
 from .quick import quick_pool
-from .worlds import World, pool, same
+from .worlds import Machines, World, pool, same
 
 
 def running(world: World) -> list[str]:
@@ -279,6 +283,65 @@ def test_an_exception_of_the_program_is_never_hidden_by_the_end_of_the_pool():
         use()
 
 
+def test_ctrl_c_while_the_pool_is_closed_is_raised_when_every_node_has_been_ended():
+    pressed = threading.Event()
+
+    def press(*_: object) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    class Ending(Machines):
+        async def terminate(self, slice_id: str, epoch: int) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            while not pressed.is_set():
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)  # a call that is cancelled does not come further
+            await super().terminate(slice_id, epoch)
+
+    engine = FakeEngine()
+    machines = Ending(engine, boot=0.0)
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        with pytest.raises(KeyboardInterrupt), wl.ComputePool(machines, 2, engine=engine, console=False) as opened:
+            wl.compute(same)(1) @ opened
+        assert machines.instances == {}
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_files_are_removed_is_raised_when_none_is_left(monkeypatch):
+    with quick_pool(1) as opened:
+        directory = opened.directory
+        remove, interrupts = shutil.rmtree, [KeyboardInterrupt("in memory"), KeyboardInterrupt("on disk")]
+
+        def removing(*arguments, **options):
+            if interrupts:
+                raise interrupts.pop()
+            remove(*arguments, **options)
+
+        monkeypatch.setattr(shutil, "rmtree", removing)
+        with pytest.raises(KeyboardInterrupt):
+            opened.close()
+        assert not directory.exists()
+
+
+def test_the_first_ctrl_c_is_raised_if_another_one_comes_while_the_pool_is_closed(monkeypatch):
+    first = KeyboardInterrupt("the first")
+    remove, interrupts = shutil.rmtree, [KeyboardInterrupt("the second")]
+
+    def removing(*arguments, **options):
+        if interrupts:
+            raise interrupts.pop()
+        remove(*arguments, **options)
+
+    with pytest.raises(KeyboardInterrupt) as caught, quick_pool(1) as opened:  # noqa: PT012
+        wl.compute(same)(1) >> opened
+        monkeypatch.setattr(shutil, "rmtree", removing)
+        raise first
+    assert caught.value is first
+    assert interrupts == []
+
+
 def test_a_pool_that_several_threads_close_at_once_is_closed_once_and_for_each_of_them(caplog):
     with quick_pool(2) as opened:
         host, failed = opened._host, list[BaseException]()
@@ -316,6 +379,45 @@ def test_a_replacement_takes_the_number_of_the_node_that_it_replaces():
     pool(3, journey)
 
 
+def numbers(world: World) -> list[int]:
+    return sorted(node.number for node in world.hub.task_book.nodes.values())
+
+
+def test_numbers_have_no_gaps_after_a_pool_has_shrunk():
+    async def journey(world: World) -> None:
+        await world.over(*world.burst(24))
+        await world.until(lambda: len(world.nodes) == 12)
+        await world.until(lambda: len(world.machines.instances) == 3, within=300)
+        await world.until(lambda: len(world.nodes) == 3 and numbers(world) == [0, 1, 2], within=20)
+
+    pool((3, 12), journey, boot=1.0)
+
+
+def test_numbers_have_no_gaps_if_the_head_is_lost_and_nothing_needs_another_node():
+    async def journey(world: World) -> None:
+        await world.over(*world.burst(8))
+        await world.until(lambda: len(world.nodes) == 4)
+        world.machines.kill(world.nodes[0].partition("/")[0])
+        await world.until(lambda: len(world.machines.instances) == 3)
+        await world.until(lambda: numbers(world) == [0, 1, 2], within=20)
+
+    pool((1, 4), journey)
+
+
+def test_a_node_keeps_its_number_while_it_runs_tasks_and_has_no_gap_below_it_afterwards():
+    async def journey(world: World) -> None:
+        world.took = lambda call: 300.0 if call.node == world.nodes[-1] and len(world.nodes) == 4 else 10.0
+        futures = world.burst(4)
+        await world.until(lambda: len(world.machines.ended) == 2)
+        await world.until(lambda: len(world.nodes) == 2)
+        await asyncio.sleep(20)
+        assert numbers(world) == [0, 3]
+        await world.over(*futures)
+        await world.until(lambda: numbers(world) == [0, 1], within=20)
+
+    pool(wl.Nodes(1, 4, 4), journey)
+
+
 def place() -> tuple[Here, dict[str, str]]:
     import os
 
@@ -348,6 +450,13 @@ def test_a_task_knows_where_it_runs():
         assert len({(torch["MASTER_ADDR"], torch["MASTER_PORT"]) for _, torch in everywhere}) == 1
         gang = wl.gang(place, size=2)() >> opened
         assert [here.rank for here, _ in gang] == [0, 1]
+
+
+def test_a_rank_in_the_environment_of_the_program_is_not_that_of_a_task(monkeypatch):
+    monkeypatch.setenv("RANK", "7")
+    with quick_pool(2) as opened:
+        assert (wl.compute(wl.here)() >> opened).rank == 0
+        assert [here.rank for here in wl.compute(wl.here)() @ opened] == [0, 1]
 
 
 def test_here_is_for_tasks_only():

@@ -236,6 +236,14 @@ def test_a_pool_that_is_closed_leaves_nothing_behind():
         square(2) >> pool
 
 
+def test_a_program_leaves_nothing_in_the_directory_for_temporary_files(tmp_path):
+    text = "import windlass as wl\nwith wl.ComputePool(nodes=1, console=False) as pool: pool.submit(abs, -1).result()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", text], env=environment, timeout=120, check=False)
+    assert done.returncode == 0
+    assert list(tmp_path.rglob("*")) == []
+
+
 def processes_of(directory: Path) -> list[str]:
     mark = f"WINDLASS_DIRECTORY={directory}".encode()
     found = []

@@ -45,6 +45,8 @@ def test_the_operators():
         assert square(3) >> pool == 9
         assert (square(2) & square(3) & square(4)) >> pool == (4, 9, 16)
         assert ((square(2) & square(3)) > pool).result(10) == (4, 9)
+        assert (square(1) & wl.gather(square(2), square(3))) >> pool == (1, 4, 9)
+        assert (wl.gather(square(1), square(2)) & wl.gather(square(3))) >> pool == (1, 4, 9)
         assert (square(5) > pool).result(10) == 25
         assert wl.gather(*map(square, range(30))) >> pool == [n * n for n in range(30)]
         assert (wl.gather(square(1), square(2)) > pool).result(10) == [1, 4]

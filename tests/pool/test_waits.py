@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import sys
 import threading
@@ -94,6 +96,24 @@ def test_ctrl_c_that_another_thread_receives_ends_the_wait(made: Callable[[], Wa
     finally:
         over.set()
     assert not hung.is_set(), f"the wait went on for {WATCHDOG:g} s after Ctrl-C"
+
+
+def test_work_that_ctrl_c_interrupts_ends_in_order_before_its_loop_is_stopped() -> None:
+    ended = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append("in order")
+
+    loop = LoopThread("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        loop.do(work())
+    loop.stop()
+    assert ended == ["in order"]
 
 
 def _is_in(file: str, frame: FrameType | None) -> bool:

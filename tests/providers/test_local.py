@@ -190,6 +190,7 @@ def test_a_daemon_that_left_its_process_group_is_ended_too(directory, supervisor
 
 def test_a_supervisor_that_hangs_cannot_keep_its_host(directory, monkeypatch):
     monkeypatch.setattr("windlass.providers.local.provider._PATIENCE", 0.2)
+    monkeypatch.setattr(signal, "SIGCONT", 0)  # it stays stopped, like one that hangs for another reason
 
     async def test():
         provider = LocalProvider(directory, grace=0.2)
@@ -197,6 +198,21 @@ def test_a_supervisor_that_hangs_cannot_keep_its_host(directory, monkeypatch):
         await running(provider)
         os.kill(pid_of(directory, "s-1", 0, "supervisor"), signal.SIGSTOP)
         await provider.terminate("s-1", 1)
+        assert await provider.list() == []
+
+    run(test())
+    assert marked(directory) == []
+
+
+def test_a_host_whose_processes_are_stopped_ends_before_its_grace_period_is_over(directory):
+    async def test():
+        provider = LocalProvider(directory, grace=600.0)
+        await provider.launch(order("s-1"), 1)
+        await running(provider)
+        for pid in marked(directory):
+            os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(120):
+            await provider.terminate("s-1", 1)
         assert await provider.list() == []
 
     run(test())

@@ -36,6 +36,9 @@ from .runtime import PoolRuntime
 
 log = logging.getLogger(__name__)
 
+UNINTERRUPTED = 10.0
+"""Seconds for the end of all nodes in which another Ctrl-C changes nothing: machines that are not ended cost money."""
+
 
 class PoolHost:
     """Hosts the runtime of one pool."""
@@ -88,15 +91,15 @@ class PoolHost:
         sweep_sessions()  # of programs that were killed
         self.directory = self._given_directory or own_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._thread = LoopThread(f"windlass {self._name}")
         try:
+            self._thread = LoopThread(f"windlass {self._name}")
             self.store = DataStore(self.directory / "data")
             environment = self._prepared_nodes()
             self.runtime = self._thread.do(self._started(environment))
         except BaseException:
             self._closed = True
-            self._thread.stop()
-            self._remove_directory()
+            begun = [] if self._thread is None else [self._thread.stop]
+            _take_all(*begun, self._remove_directory)
             raise
 
     def running(self) -> tuple[PoolRuntime, LoopThread]:
@@ -132,7 +135,7 @@ class PoolHost:
         self._closed = True
         _take_all(
             self._console.on_close,  # first: a live view reads the pool's status until then
-            lambda: thread.do(runtime.close(on_record=self._given_directory is not None)),
+            lambda: thread.do(runtime.close(on_record=self._given_directory is not None), UNINTERRUPTED),
             runtime.journal.close,
             thread.stop,
             self._remove_directory,
@@ -209,12 +212,28 @@ class PoolHost:
         return "; ".join(lines)
 
     def _remove_directory(self) -> None:
+        _take_whole(self._remove_files)
+
+    def _remove_files(self) -> None:
         if self.store is not None:
             self.store.close()
         if self._given_directory is None:
             shutil.rmtree(self.directory, ignore_errors=True)
             # A node that ends at this moment may have written its record into a directory that was just emptied.
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _take_whole(step: Callable[[], object]) -> None:
+    """Run a step again that Ctrl-C or another signal interrupts, until it is done; then raise what interrupted it."""
+    interrupted: BaseException | None = None
+    while True:
+        try:
+            step()
+            break
+        except (KeyboardInterrupt, SystemExit) as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 def _take_all(*steps: Callable[[], object]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from windlass.pool.waits import wait_for_event, wait_for_future
@@ -37,15 +37,23 @@ class LoopThread:
         self._has_loop.set()
         self.loop.run_forever()
 
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, wait for it, and return its result."""
+    def do(self, work: Coroutine[Any, Any, T], uninterrupted: float = 0.0) -> T:
+        """Run a coroutine on the loop, wait for it, and return its result. Ctrl-C cancels it; in the first
+        ``uninterrupted`` seconds it does not, and is raised when the coroutine has ended.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            wait_for_future(future)
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C: ``stop`` cancels the coroutine in order
-            raise
+        until, interrupt = time.monotonic() + uninterrupted, None
+        while not future.done():
+            try:
+                wait_for_future(future)
+            except BaseException as error:
+                if time.monotonic() >= until:
+                    future.cancel()  # ``stop`` waits for its end
+                    raise
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        return future.result()
 
     def soon(self, call: Callable[[], Any]) -> None:
         """Schedule a call on the loop, without waiting for it."""
@@ -69,19 +77,23 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancel everything on the loop, and end the thread."""
-        with suppress(TimeoutError):
-            asyncio.run_coroutine_threadsafe(_end_tasks(), self.loop).result(ENDING + 1)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.run_until_complete(self.loop.shutdown_default_executor())
-        self.loop.close()
+        try:
+            self.do(_end_tasks(), uninterrupted=ENDING + 1)
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
 
 
 async def _end_tasks() -> None:
-    """Cancel every task of this loop and wait for their end: a loop that is closed under a task prints a traceback."""
+    """Cancel every task of this loop and wait for their end: a loop that is closed under a task prints a traceback. A
+    task that was cancelled before is not cancelled again, because that would interrupt what it does at its end.
+    """
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
-        task.cancel()
+        if not task.cancelling():
+            task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=ENDING)

@@ -150,7 +150,11 @@ class ComputePool:
     ) -> None:
         if isinstance(error, KeyboardInterrupt) and not self._host.has_had_nodes:
             print_no_traceback(error)  # for the user it still starts
-        self.close(wait=error is None)
+        try:
+            self.close(wait=error is None)
+        except KeyboardInterrupt:
+            if not isinstance(error, KeyboardInterrupt):
+                raise  # otherwise the first Ctrl-C is the one that is raised
 
     def start(self) -> None:
         """Start the pool; return before the nodes have joined. ``with`` calls it."""

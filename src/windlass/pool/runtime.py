@@ -293,6 +293,8 @@ class PoolRuntime:
             self._swept_at = self.now()
             self.store.expire()
             self.store.remove_results(lambda call: self.task_book.is_open(call.partition("_")[0]))
+        if self.task_book.has_gaps and self._nobody_is_missing():
+            self.task_book.close_gaps()
         self._on_pass(done)
         for text in changes_of(done):
             self.last_change = text
@@ -302,6 +304,11 @@ class PoolRuntime:
                 self._note_setup(move)
         if not self.task_book.nodes and len(self.task_book.waiting) and (why := self._hopeless()):
             self.task_book.cancel(list(self.task_book.waiting.tasks()), lambda _: NoNodes(why))
+
+    def _nobody_is_missing(self) -> bool:
+        """Return whether exactly the recorded slices have joined: no node was lost or launched whose number is kept."""
+        joined = {node.slice_id for node in self.task_book.nodes.values()}
+        return joined == set(self.service.controller.controller_state.fleet.slices)
 
     def _note_setup(self, move: Moved) -> None:
         """Count a node whose setup failed."""

@@ -2,9 +2,13 @@
 
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tests.pool.processes import Program
+from tests.pool.processes import eventually as soon
 from windlass.pool.engines.protocol import EngineError
 from windlass.testing.engine.conformance import EngineConformance
 from windlass.testing.engine.fixture import ProcessStage, RecordingListener
@@ -63,6 +67,32 @@ def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays(guard):
             await stage.break_off()
 
     run(test())
+
+
+STARTS = """
+import windlass as wl
+
+with wl.ComputePool(nodes=1, engine="ray", console=False) as pool:
+    pool.submit(abs, -1).result()
+"""
+
+
+def test_a_program_that_is_interrupted_while_ray_starts_leaves_no_process(tmp_path):
+    program = Program(tmp_path, STARTS)
+    try:
+        soon(lambda: any("--head" in words_of(pid) for pid in program.processes()), PATIENCE, program.said)
+        os.kill(program.process.pid, signal.SIGINT)
+        program.process.wait(PATIENCE)
+        assert program.processes() == []
+        assert "everything that was started has been ended" in program.said()
+    finally:
+        program.close()
+
+
+def words_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 @pytest.mark.parametrize("what", ["the driver is stopped", "Ray's head is killed"])

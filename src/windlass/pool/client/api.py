@@ -266,7 +266,7 @@ class TaskSequence(Sendable[tuple[*Rs]]):
     @overload
     def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]: ...
     def __and__(self, other: Sendable[Any]) -> Any:
-        if isinstance(other, TaskSequence):
+        if isinstance(other, TaskSequence | Gathered):
             return TaskSequence((*self.tasks, *other.tasks))
         if isinstance(other, Task | GangTask):
             return TaskSequence((*self.tasks, other))

@@ -31,7 +31,7 @@ class NodeStatus:
 
     name: str
     number: int | None
-    """Its number, in the order in which nodes joined; None before it has joined."""
+    """Its number: the lowest that was free when it joined, or became free later; None before it has joined."""
     group: str
     state: str
     since: float

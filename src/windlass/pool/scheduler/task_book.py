@@ -274,6 +274,19 @@ class TaskBook:
         taken = {node.number for node in self.nodes.values()}
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a number below the number of nodes is free."""
+        return any(node.number >= len(self.nodes) for node in self.nodes.values())
+
+    def close_gaps(self) -> None:
+        """Give free low numbers to idle nodes with higher ones. A busy node keeps its number until it is idle, so that
+        all tasks that run on a node at the same time have the same one.
+        """
+        movable = sorted((node for node in self.open_nodes if not node.running()), key=lambda node: -node.number)
+        for node in movable:
+            node.number = min(node.number, self._free_number())
+
     def _refusal(self, facts: NodeFacts, group: Group | None) -> str:
         minor = ".".join(facts.python.split(".")[:2])
         if minor != self._python:

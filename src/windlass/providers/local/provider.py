@@ -273,6 +273,7 @@ class LocalProvider:
                 for host in _local_hosts(home):
                     if host.supervisor is not None:
                         host.supervisor.signal(signal.SIGTERM)
+                        host.supervisor.signal(signal.SIGCONT)  # a stopped one would react only to SIGKILL
 
     def _forced(self, began: float) -> bool:
         return time.monotonic() - began > self._grace + _PATIENCE

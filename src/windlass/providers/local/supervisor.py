@@ -338,17 +338,20 @@ def _descendants() -> dict[int, int]:
 
 
 def _end_all(child: int | None, grace: float) -> None:
-    """Send SIGTERM to all descendants once, and SIGKILL after the grace period until none is left."""
+    """Send SIGTERM to all descendants once, and SIGKILL after the grace period until none is left. SIGCONT follows
+    SIGTERM, because a stopped process does not react to it.
+    """
     _reaped()
     if not _descendants():
         return
-    if child is not None:
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGTERM)
-    for pid, group in _descendants().items():
-        if group != child:
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        if child is not None:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+                os.killpg(child, number)
+        for pid, group in _descendants().items():
+            if group != child:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
     until = time.monotonic() + grace
     while left := _descendants():
         if time.monotonic() >= until:

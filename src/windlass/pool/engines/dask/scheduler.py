@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from distributed.comm import Comm
@@ -103,11 +104,14 @@ async def serve(parameters: dict[str, Any]) -> None:
         return
     credentials = Credentials(**parameters["credentials"]) if parameters["credentials"] else None
     security = dask_messages.security_of(credentials)
-    server = MessageServer(
-        parameters["secret"],
-        connection_args=security.get_connection_args("scheduler"),
-        connection_limit=4,
-    )
+    with TemporaryDirectory(prefix="windlass-scheduler-") as scratch:  # Dask makes one that nothing here uses
+        server = MessageServer(
+            parameters["secret"],
+            connection_args=security.get_connection_args("scheduler"),
+            connection_limit=4,
+            local_directory=scratch,
+            needs_workdir=False,
+        )
     protocol = "tcp" if credentials is None else "tls"
     await server.listen(
         f"{protocol}://{parameters['host']}:{parameters['port']}", **security.get_listen_args("scheduler")

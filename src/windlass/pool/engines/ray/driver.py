@@ -321,7 +321,9 @@ async def serve(parameters: dict[str, Any]) -> None:
         directory,
     )
     try:
-        await _until_it_listens(session, parameters["host"], port)
+        await _until_it_listens(session, parameters["host"], port, over)
+        if over.is_set():
+            return
         head = f"{parameters['host']}:{port}"
         ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=parameters["host"])
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=parameters["pipe"]))
@@ -345,9 +347,9 @@ async def serve(parameters: dict[str, Any]) -> None:
     os._exit(0)  # the driver's own threads have nothing left to do
 
 
-async def _until_it_listens(session: ProcessSession, host: str, port: int) -> None:
+async def _until_it_listens(session: ProcessSession, host: str, port: int, over: asyncio.Event) -> None:
     async with asyncio.timeout(_PATIENCE):
-        while True:
+        while not over.is_set():
             if session.ended:
                 raise RuntimeError(f"Ray's head did not start: {session.last_output()}")
             with suppress(OSError):
@@ -356,7 +358,7 @@ async def _until_it_listens(session: ProcessSession, host: str, port: int) -> No
                 break
             await asyncio.sleep(0.05)
         # A driver can join only after the head's own node has started.
-        while "--block" not in session.last_output():
+        while "--block" not in session.last_output() and not over.is_set():
             if session.ended:
                 raise RuntimeError(f"Ray's head did not start: {session.last_output()}")
             await asyncio.sleep(0.05)

@@ -77,6 +77,7 @@ class RayEngine:
         self._line = ("", 0)
         self._process: asyncio.subprocess.Process | None = None
         self._errors: IO[bytes] | None = None
+        self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reader_task: asyncio.Future[None] | None = None
         self._nodes: dict[str, float] = {}
@@ -117,16 +118,16 @@ class RayEngine:
             start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
         )
         theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
         try:
             async with asyncio.timeout(_STARTING):
-                _, self._head, line = await read_message(reader)
+                _, self._head, line = await read_message(self._reader)
                 self._line = (line[0], line[1])
         except (asyncio.IncompleteReadError, TimeoutError) as error:
             message = self._last_output()
             await self.close()
             raise EngineError(f"Ray did not start: {message}") from error
-        self._reader_task = asyncio.ensure_future(self._read_messages(reader))
+        self._reader_task = asyncio.ensure_future(self._read_messages(self._reader))
         self._watching = asyncio.ensure_future(self._watch_heartbeats())
 
     async def close(self) -> None:
@@ -136,12 +137,7 @@ class RayEngine:
         with suppress(EngineError, OSError):
             self._send("close")
         if self._process is not None:
-            try:
-                async with asyncio.timeout(_LEAVING):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()  # its guard ends the other processes
-                await self._process.wait()
+            await self._end_driver(self._process)
         if self._reader_task is not None:
             await self._reader_task
         await asyncio.to_thread(sweep_sessions)  # if the driver was killed together with its guard
@@ -151,6 +147,20 @@ class RayEngine:
             self._data.close()
         if self._errors is not None:
             self._errors.close()
+
+    async def _end_driver(self, process: asyncio.subprocess.Process) -> None:
+        if self._reader_task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVING):
+                    await process.wait()
+                    return
+        if process.returncode is None:
+            process.kill()  # its guard ends the other processes
+        await process.wait()
+        if self._reader_task is None and self._reader is not None:  # it was starting, and did not read the order
+            with suppress(TimeoutError, OSError):
+                async with asyncio.timeout(_LEAVING):
+                    await self._reader.read()  # until the guard has ended, too
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
