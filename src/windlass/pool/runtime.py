@@ -293,7 +293,7 @@ class PoolRuntime:
             self._swept_at = self.now()
             self.store.expire()
             self.store.remove_results(lambda call: self.task_book.is_open(call.partition("_")[0]))
-        if self.task_book.has_gaps and self._nobody_is_missing():
+        if self.task_book.has_gaps and self._every_node_has_joined():
             self.task_book.close_gaps()
         self._on_pass(done)
         for text in changes_of(done):
@@ -305,7 +305,7 @@ class PoolRuntime:
         if not self.task_book.nodes and len(self.task_book.waiting) and (why := self._hopeless()):
             self.task_book.cancel(list(self.task_book.waiting.tasks()), lambda _: NoNodes(why))
 
-    def _nobody_is_missing(self) -> bool:
+    def _every_node_has_joined(self) -> bool:
         """Return whether exactly the recorded slices have joined: no node was lost or launched whose number is kept."""
         joined = {node.slice_id for node in self.task_book.nodes.values()}
         return joined == set(self.service.controller.controller_state.fleet.slices)
