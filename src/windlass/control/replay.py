@@ -322,7 +322,7 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
 
 
 def _ids_of(one: RecordedPass) -> Callable[[str], str]:
-    """Gives new slices their recorded ids; a slice that was not recorded gets an unused name."""
+    """Return a function that gives new slices their recorded ids; a slice that was not recorded gets an unused name."""
     ids: dict[str, deque[str]] = {}
     for record in one.records:
         if record.kind == LAUNCH:

@@ -79,11 +79,11 @@ ANSWER = 60.0
 
 
 def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy:
-    """Return the controller settings of a pool. They are the same for all providers.
+    """Return the controller settings of a pool.
 
-    So tests on one computer hold for others. A refused launch is tried again at the next tick. Only stock-outs and
-    quota errors have a longer back-off. Providers differ only in how long a machine takes to boot, and whether their
-    list of machines may be out of date.
+    They are the same for all providers, so that a pool behaves on other machines as in a test on one computer.
+    Providers differ only in how long a machine takes to boot, and whether their list of machines may be out of date.
+    A refused launch is tried again at the next tick. Only stock-outs and quota errors have a longer back-off.
     """
     policy = Policy(
         evaluation_interval=Interval(min(0.2, tick), tick),

@@ -1,4 +1,4 @@
-"""Renders a plan as a page: a summary first, then the details.
+"""This module renders a plan as a page: a summary first, then the details.
 
 Changes and cost come first; then why these groups, what waits and what would unblock it; what
 stays is one line. Everything that can be many is folded: equal reasons with their count, ids as ranges, long lists with

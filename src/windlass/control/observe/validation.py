@@ -37,7 +37,7 @@ class Lists:
         self._instances = InternedTable(Instance, "slice_id", _is_whole_instance)
 
     def known(self, instances: Mapping[str, Instance]) -> None:
-        """These were shown before."""
+        """Start from instances that were listed before."""
         self._instances.known(instances)
 
     def __call__(self, answer: object) -> Mapping[str, Instance]:
@@ -88,7 +88,7 @@ class Views:
     def known(
         self, demands: Mapping[str, Demand], requests: Mapping[str, Demand], nodes: Mapping[str, WorkNode]
     ) -> None:
-        """These were shown before."""
+        """Start from a view that was valid before."""
         self._demands.known(demands)
         self._requests.known(requests)
         self._nodes.known(nodes)

@@ -1,4 +1,4 @@
-"""Stock over time: how many spot machines were available in a zone, from a recording.
+"""A StockRecording says how many spot machines were available in a zone over time.
 
 A recording is a list of intervals with the number of machines available at once. The simulated stock of a zone follows
 it: a launch beyond it is refused for lack of capacity, and when it falls, surplus machines are preempted. A recording

@@ -1,4 +1,5 @@
-"""Presets: named fault sets, each of a strength that a controller must survive without breaking an invariant.
+"""This module defines named fault sets, each of a strength that a controller must survive without breaking an
+invariant.
 
 The strengths stay within the assumptions of a controller. A list may lag, but not longer than ``vanish_timeout``; a
 node may be invisible, but not longer than ``unhealthy_timeout``. Beyond those no controller could distinguish a live

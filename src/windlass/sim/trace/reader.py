@@ -1,4 +1,4 @@
-"""Reads job traces from CSV files as jobs for the simulated workload.
+"""This module reads job traces from CSV files as jobs for the simulated workload.
 
 Columns: ``job_id, submit_s, duration_s, tasks`` (per job), ``cpu, mem_gib, gpu`` (per task), ``gpu_model`` (accepted
 models, separated by ``|``; empty: any), ``gang`` (1: its tasks start together). Other columns are ignored. A job
