@@ -296,7 +296,7 @@ class PlanDraft:
             self._released_of[group] += 1
 
     def busy(self, position: int) -> bool:
-        return self.slices[position].busy_count
+        return self.slices[position].counts_as_busy
 
     def is_whole_and_free(self, position: int) -> bool:
         """Whether nothing runs on the slice, it is healthy, and its end is not final."""

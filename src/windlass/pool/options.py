@@ -259,7 +259,7 @@ def _given_groups(groups: Sequence[NamedGroup], accelerator: object, slots: int 
                 resources = {SLOTS: 1, **data.get("resources", {})}
                 named.append((name, {**data, "resources": resources}))
             case _:
-                raise BadPool(f"groups: {one!r} is no group; make one with group('small', slots=4, max=8)")
+                raise BadPool(f"groups: {one!r} is not a group; make one with group('small', slots=4, max=8)")
     return _read(named)
 
 

@@ -46,7 +46,7 @@ class Lists:
 
 
 def _no_instance(one: object) -> None:
-    raise InvalidAnswer(f"its list holds {_shown(one)}, which is no instance")
+    raise InvalidAnswer(f"its list holds {_shown(one)}, which is not an instance")
 
 
 def _listed_twice(name: str) -> None:
@@ -103,7 +103,7 @@ class Views:
             if not isinstance(demand, Demand) or not _is_name(demand.id):
                 mistakes.append(f"{_shown(demand)} is no demand")
             else:
-                mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
+                mistakes.append(f"demand {demand.id} is not valid: {_shown(demand)}")
 
         def twice(name: str) -> None:
             mistakes.append(f"demand {name} is given twice; the first counts")
@@ -123,7 +123,7 @@ LONGEST_TEXT = 10_000
 
 
 def _no_node(one: object) -> None:
-    raise InvalidAnswer(f"its view holds {_shown(one)}, which is no node")
+    raise InvalidAnswer(f"its view holds {_shown(one)}, which is not a node")
 
 
 def _is_fine(name: str) -> None:
@@ -135,7 +135,7 @@ def _checked_acknowledgements(given: Iterable[object]) -> dict[str, Acknowledgem
     found: dict[str, Acknowledgement] = {}
     for one in given:
         if not isinstance(one, Acknowledgement) or not _is_acknowledgement(one):
-            raise InvalidAnswer(f"its view holds {_shown(one)}, which is no acknowledgement")
+            raise InvalidAnswer(f"its view holds {_shown(one)}, which is not an acknowledgement")
         before = found.get(one.slice_id)
         if before is None or (before.epoch, before.running) < (one.epoch, one.running):
             found[one.slice_id] = one

@@ -232,7 +232,7 @@ class Slice:
         return any(map(_BUSY, self.nodes))
 
     @cached_attribute
-    def busy_count(self) -> bool:
+    def counts_as_busy(self) -> bool:
         """Whether it counts as busy; a slice in flight does not."""
         return self.busy and self.state not in IN_FLIGHT
 
