@@ -15,7 +15,7 @@ from .plan_draft import PlanDraft, Served
 
 
 def worth(draft: PlanDraft) -> tuple[list[int], int, int]:
-    """Returns a sort key, the better draft first: waiting demand in serving order, added cost, bought nodes."""
+    """Sort key: the better draft first."""
     waiting = [len(draft.decisions.waiting_requests), *draft.decisions.unserved]
     return (
         waiting if any(waiting) else [],  # with gangs as single tasks the order differs, but nothing waits
@@ -25,7 +25,7 @@ def worth(draft: PlanDraft) -> tuple[list[int], int, int]:
 
 
 def worth_with_minimums(draft: PlanDraft) -> tuple[list[int], int, int, int]:
-    """Returns the same key with the missing slices of every ``min`` and ``spare`` compared before the cost."""
+    """Sort key: the same, but what misses less of a ``min`` or a ``spare`` comes before what costs less."""
     waiting, cost, nodes = worth(draft)
     return waiting, missing(draft), cost, nodes
 

@@ -232,6 +232,8 @@ def _places_well(part: Demand | Bundle) -> bool:
 
 @lru_cache(maxsize=1000)
 def _are_constraints(any_of: object, classes: object, apart: object, spread: object, together: object) -> bool:
+    """Whether these are constraints of the right types, with numbers in range."""
+    # The types are what is checked, so they are not known yet.
     some = Demand("", (), any_of=any_of, classes=classes, apart=apart, spread=spread, together=together)  # type: ignore[arg-type]
     plain = json.dumps(to_plain(some), ensure_ascii=False)
     if not _is_name(plain) or "\\u0000" in plain or from_plain(Demand, json.loads(plain)) != some:
@@ -243,10 +245,11 @@ def _are_constraints(any_of: object, classes: object, apart: object, spread: obj
 
 @lru_cache(maxsize=1000)
 def _are_conditions(where: object, prefer: object, tolerates: object) -> bool:
-    """Whether a value is equal after encoding and decoding, which shows that no part has a wrong type."""
+    """Whether these are conditions and tolerations of the right types: then they are equal after encoding and
+    decoding."""
     if not where and not prefer and not tolerates:
         return (where, prefer, tolerates) == ((), (), ())
-    some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]
+    some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]  # checked here
     plain = json.dumps(to_plain(some), ensure_ascii=False)
     return _is_name(plain) and "\\u0000" not in plain and from_plain(Demand, json.loads(plain)) == some
 

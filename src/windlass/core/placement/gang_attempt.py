@@ -148,7 +148,7 @@ def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:
 
 
 def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | None:
-    """Returns the group that the strategy chooses. ``candidates``: by group, (slices needed, tasks on one slice)."""
+    """Returns the group that the strategy takes, of groups with (slices needed, tasks on one slice)."""
     if not candidates:
         return None
     draft = attempt.draft
