@@ -1,4 +1,4 @@
-"""Finds a port for a server that another program starts a moment later.
+"""This module finds a port for a server that another program starts a moment later.
 
 A port that the kernel chooses is of the range that it also uses for outgoing connections: a client may take it before
 the server listens. The ports here are below that range, and above those that Ray gives to its workers.

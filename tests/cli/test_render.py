@@ -16,13 +16,13 @@ from rich.text import Text
 
 from tests.cli.plans import a_plan, a_snapshot
 from windlass.cli.ui.pages import PIPED_WIDTH, grid, headed, plain, section
-from windlass.cli.ui.plan_page import plain_text, rendered, short_ids
+from windlass.cli.ui.plan_page import rendered, short_ids
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def page(idle: int = 12) -> str:
-    return plain_text(a_plan(idle), a_snapshot(idle), "cluster.yaml")
+    return plain(rendered(a_plan(idle), a_snapshot(idle), "cluster.yaml"))
 
 
 def test_the_first_lines_say_what_changes_and_what_it_costs():

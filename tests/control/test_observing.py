@@ -71,7 +71,7 @@ def test_only_a_slow_observation_gets_a_task(listing: Callable[[], Any], tasks: 
     ("listing", "problem"),
     [
         (refused, "the API is down"),
-        (lambda: Completed((7,)), "gave an invalid answer: its list holds 7, which is no instance"),
+        (lambda: Completed((7,)), "gave an invalid answer: its list holds 7, which is not an instance"),
     ],
 )
 def test_a_source_that_fails_at_once_is_unknown_and_says_why(listing: Callable[[], Any], problem: str) -> None:

@@ -139,7 +139,7 @@ def test_a_wrong_demand_is_reported_at_every_observation_and_left_out() -> None:
         work = views(WorkloadView((good, bad)))
         assert list(work.demand) == ["good"]
         [mistake] = work.mistakes
-        assert mistake.startswith("demand bad makes no sense")
+        assert mistake.startswith("demand bad is not valid")
     assert views(WorkloadView((good,))).mistakes == ()
 
 

@@ -46,7 +46,7 @@ def same(value):
             r"cost \$1.5/h already, more than \$1/h",
         ),
         ({"groups": []}, "groups is empty"),
-        ({"groups": ["big"]}, "'big' is no group; make one with group"),
+        ({"groups": ["big"]}, "'big' is not a group; make one with group"),
         ({"groups": [wl.group("a", max=0, min=2)]}, "min"),
         ({"groups": [wl.group("a", max=1)], "slots": 2}, "accelerator and slots are for a pool with one kind"),
         ({"groups": [wl.group("a", max=1)], "nodes": (1, 3)}, "give each its own min"),

@@ -70,11 +70,11 @@ def test_of_several_recordings_of_a_zone_one_is_chosen_by_a_column(tmp_path):
     [
         ("zone,start_s\na,0\n", "no column length_s, available"),
         (ROWS + "a,0,x,1\n", "line 2"),
-        (ROWS + "a,0,0,1\n", "must last"),
-        (ROWS + "a,0,5,-1\n", "below 0"),
+        (ROWS + "a,0,0,1\n", "must be above 0"),
+        (ROWS + "a,0,5,-1\n", "at least 0"),
         (ROWS + "a,0,5,1\na,9,5,2\n", "a gap or an overlap at 5 s"),
         (ROWS + "a,0,5,1\na,3,5,2\n", "a gap or an overlap at 3 s"),
-        (ROWS + "a,0,5,0\n", "nothing could ever be had"),
+        (ROWS + "a,0,5,0\n", "available is 0 in every row"),
         (ROWS, "no row"),
     ],
 )

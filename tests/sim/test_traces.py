@@ -68,7 +68,7 @@ def test_jobs_are_sorted_by_arrival_from_zero_and_those_without_an_end_are_count
         ("a,b\n1,2\n", "no column job_id"),
         (HEAD + "a,0,x,1,1,1,0,,0\n", "line 2"),
         (HEAD + "a,0,5,0,1,1,0,,0\n", "at least one task"),
-        (HEAD + "a,0,5,1,-1,1,0,,0\n", "less than nothing"),
+        (HEAD + "a,0,5,1,-1,1,0,,0\n", "must not be negative"),
         (HEAD + "a,0,5,1,1,1,1.5,,0\n", "whole number"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command line: ``windlass``.
+"""This package is the command line, ``windlass``.
 
 Each command has a module in a folder of ``commands``. A module is imported only when its command is called, so that a
 quick command starts quickly.

@@ -1,4 +1,5 @@
-"""Writes recorded settings as a configuration, so that a what-if can change and check them like those of a file."""
+"""This module writes recorded settings as a configuration, so that a what-if can change and check them like those of a
+file."""
 
 from __future__ import annotations
 

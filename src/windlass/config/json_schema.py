@@ -1,4 +1,4 @@
-"""Generates the JSON Schema of the configuration from the tables that the reader uses.
+"""This module generates the JSON Schema of the configuration from the tables that the reader uses.
 
 Editors use it to complete keys, show their meaning and mark mistakes. Rules between keys (``max`` at least
 ``min``) are checked by ``windlass config check`` only.

@@ -1,4 +1,4 @@
-"""Declares the workload type ``kubernetes`` and builds its parts.
+"""This module declares the workload type ``kubernetes`` and builds its parts.
 
 The workload, its providers and the election share one client. Every provider gets a NodeClaim for each machine.
 """

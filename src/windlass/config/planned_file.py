@@ -1,4 +1,4 @@
-"""Reads a configuration for ``windlass plan``: its groups, with or without facts.
+"""This module reads a configuration for ``windlass plan``: its groups, with or without facts.
 
 The facts are those of a scenario: ``now``, ``slices``, ``demands`` and ``requests``. A configuration without facts is
 planned as a cluster in which nothing runs and nothing waits.

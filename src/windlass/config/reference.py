@@ -1,4 +1,4 @@
-"""Lists every setting in the order of the file, for ``windlass config reference`` and the docs."""
+"""This module lists every setting in the order of the file, for ``windlass config reference`` and the docs."""
 
 from __future__ import annotations
 

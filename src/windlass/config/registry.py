@@ -1,4 +1,4 @@
-"""Turns the provider and workload types of the two registries into sections of a configuration."""
+"""This module turns the provider and workload types of the two registries into sections of a configuration."""
 
 from __future__ import annotations
 

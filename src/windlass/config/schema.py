@@ -1,4 +1,4 @@
-"""Declares the settings of a configuration, for the reader and the reference.
+"""This module declares the settings of a configuration, for the reader and the reference.
 
 A ``Setting`` says how its value is read (its kind), what it is when it is left out, in which unit, and what it means.
 A default is written as it would be in the file, and goes the same way as a given value. Settings that a scenario file

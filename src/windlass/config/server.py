@@ -1,4 +1,4 @@
-"""Declares the settings ``server:`` and ``notify:``, of the HTTP server and of notifications."""
+"""This module declares the settings ``server:`` and ``notify:``, of the HTTP server and of notifications."""
 
 from __future__ import annotations
 

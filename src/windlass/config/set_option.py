@@ -1,4 +1,4 @@
-"""Applies ``--set KEY=VALUE`` to a configuration, for what-ifs.
+"""This module applies ``--set KEY=VALUE`` to a configuration, for what-ifs.
 
 A change is ``PATH=VALUE``, such as ``policy.drain_timeout=2h``, ``groups.gpu.max=8`` or shorter ``gpu.max=8``; ``*``
 means every group. A policy file is a part of a configuration that overrides another one. Both are checked as

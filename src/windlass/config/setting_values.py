@@ -1,4 +1,4 @@
-"""Reads the settings of a section by their declared types, for a configuration.
+"""This module reads the settings of a section by their declared types, for a configuration.
 
 A setting that is wrong is reported with its path, and its value is None.
 """

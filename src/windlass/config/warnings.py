@@ -1,4 +1,4 @@
-"""Warns about settings that are allowed but probably a mistake."""
+"""This module warns about settings that are allowed but probably a mistake."""
 
 from __future__ import annotations
 

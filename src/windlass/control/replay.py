@@ -167,96 +167,98 @@ def replayed(
     report then has the passes that would have decided differently, each from its recorded inputs.
     """
     controller_state, marked, seq = beginning(journal, since)
-    found, planner = Replay(began_at=seq), partial(plan, memo=PlannerMemo())
+    report, planner = Replay(began_at=seq), partial(plan, memo=PlannerMemo())
     applied = controller_state.applied_orders.get(ORDERS, 0)
     early = journal.read(applied, kinds=(ORDER,), upto=seq)
     orders = [(record.seq, order) for record in early if (order := order_in(record)) is not None]
     epoch: int | None = None
-    for one in passes_of(without_gaps(journal.read(seq), seq), orders):
+    for recorded in passes_of(without_gaps(journal.read(seq), seq), orders):
         # The passes between the checkpoint and `since` are replayed too: they give the state at `since`.
-        counts = found if since is None or one.at >= since else Replay()
-        begins = VERSION in (one.mark or {})
-        if begins or (one.epoch != epoch and (epoch is not None or not seq)):
+        counts = report if since is None or recorded.at >= since else Replay()
+        begins = VERSION in (recorded.mark or {})
+        if begins or (recorded.epoch != epoch and (epoch is not None or not seq)):
             controller_state = with_nodes(controller_state)  # a new leader knows only what is in the journal
             marked = begins
-        epoch = one.epoch
+        epoch = recorded.epoch
         if marked:
-            controller_state = _again(counts, controller_state, one, orders, settings, planner)
+            controller_state = _again(counts, controller_state, recorded, orders, settings, planner)
         else:
             counts.unmarked += 1
-            controller_state = _applied(controller_state, one, controller_state)
+            controller_state = _applied(controller_state, recorded, controller_state)
         orders[:] = [each for each in orders if each[0] > controller_state.applied_orders.get(ORDERS, 0)]
-    return found
+    return report
 
 
 def _again(
-    found: Replay,
+    report: Replay,
     before: ControllerState,
-    one: RecordedPass,
+    recorded: RecordedPass,
     orders: Sequence[tuple[int, Order]],
     change: Callable[[Settings], Settings] | None,
     planner: Callable[[Snapshot], Plan],
 ) -> ControllerState:
-    """Replay one pass; return the difference and the recorded state after the pass."""
-    found.passes += 1
-    number = found.passes + found.unmarked
-    found.decisions += sum(record.kind in DECIDED for record in one.records)
-    found.since, found.until = one.at if found.since is None else found.since, one.at
-    if one.mark is not None and (version := one.mark.get(VERSION)) and version not in found.versions:
-        found.versions.append(str(version))
-    given = given_in(before, one, orders)
+    """Replay one pass and add the result to the report; return the recorded state after the pass."""
+    report.passes += 1
+    number = report.passes + report.unmarked
+    report.decisions += sum(record.kind in DECIDED for record in recorded.records)
+    report.since, report.until = recorded.at if report.since is None else report.since, recorded.at
+    if recorded.mark is not None and (version := recorded.mark.get(VERSION)) and version not in report.versions:
+        report.versions.append(str(version))
+    inputs = recorded_inputs(before, recorded, orders)
     if change is not None:
-        given = replace(given, settings=change(given.settings))
+        inputs = replace(inputs, settings=change(inputs.settings))
     made: ReconcileResult | None = None
     try:
-        made = reconcile(before, given, _ids_of(one), planner)
+        made = reconcile(before, inputs, _ids_of(recorded), planner)
     except Exception as error:  # noqa: BLE001  # no recorded pass raised: what raises now is a difference like any other
         difference: ReplayMismatch | None = ReplayMismatch(
-            number, one.at, one.records[-1].seq, "", f"raises {type(error).__name__}: {error}"
+            number, recorded.at, recorded.records[-1].seq, "", f"raises {type(error).__name__}: {error}"
         )
     else:
         if change is None:
-            difference = _first_difference(number, one, made.entries)
+            difference = _first_difference(number, recorded, made.entries)
         else:
-            difference = _other_actions(number, one, made.entries, before)
+            difference = _other_actions(number, recorded, made.entries, before)
     if difference is None and change is None and made is not None:
-        return replace(made.after, seq=one.records[-1].seq)
-    found.differing += difference is not None
-    found.first = found.first or difference
-    return _applied(before, one, before if made is None else made.after)
+        return replace(made.after, seq=recorded.records[-1].seq)
+    report.differing += difference is not None
+    report.first = report.first or difference
+    return _applied(before, recorded, before if made is None else made.after)
 
 
-def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) -> ReplayMismatch | None:
+def _first_difference(number: int, recorded: RecordedPass, again: Sequence[Entry]) -> ReplayMismatch | None:
     """Return the first entry that differs, byte for byte."""
-    for record, entry in zip_longest(one.records, again):
+    for record, entry in zip_longest(recorded.records, again):
         was, now = _line(record) if record is not None else "", _line(entry) if entry is not None else ""
         if record is not None and entry is not None and record.kind == entry.kind and was != now:
             now = _line(_as_recorded(entry, record))
         if was != now:
-            return ReplayMismatch(number, one.at, one.records[-1].seq if record is None else record.seq, was, now)
+            return ReplayMismatch(
+                number, recorded.at, recorded.records[-1].seq if record is None else record.seq, was, now
+            )
     return None
 
 
 def _other_actions(
-    number: int, one: RecordedPass, again: Sequence[Entry], before: ControllerState
+    number: int, recorded: RecordedPass, again: Sequence[Entry], before: ControllerState
 ) -> ReplayMismatch | None:
     """Return how the actions of a pass differ under other settings. Reasons whose numbers differ are not counted."""
-    was, now = _actions(one.records, before), _actions(again, before)
+    was, now = _actions(recorded.records, before), _actions(again, before)
     if was.keys() == now.keys():
         return None
     left, more = ("; ".join(x[key] for key in x if key not in y) for x, y in ((was, now), (now, was)))
-    return ReplayMismatch(number, one.at, one.records[-1].seq, left, more)
+    return ReplayMismatch(number, recorded.at, recorded.records[-1].seq, left, more)
 
 
 def _actions(entries: Iterable[Entry | Record], before: ControllerState) -> dict[tuple[str, str], str]:
     """Return the changes of state in a pass, each as a sentence."""
-    found: dict[tuple[str, str], str] = {}
+    actions: dict[tuple[str, str], str] = {}
     for entry in entries:
         if entry.kind == "slice" and IS in entry.data:
             record, old = from_plain(SliceRecord, entry.data[IS]), before.fleet.slices.get(entry.subject)
             if old is None or old.state != record.state:
-                found[entry.subject, record.state] = f"{entry.subject} {record.state}: {record.reason.why}"
-    return found
+                actions[entry.subject, record.state] = f"{entry.subject} {record.state}: {record.reason.why}"
+    return actions
 
 
 _ADDED: Final = {LAUNCH: ("demands",), REFUSED: ("group",)}
@@ -276,15 +278,15 @@ def _line(entry: Entry | Record) -> str:
     return f"{entry.kind} {entry.subject} {float(entry.at)!r} {encode(entry.data, entry.kind)}"
 
 
-def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[int, Order]]) -> Inputs:
-    """Return the inputs of a pass from its records; ``Unreadable`` names a malformed one."""
-    mark = dict(one.mark or {})
+def recorded_inputs(before: ControllerState, recorded: RecordedPass, orders: Sequence[tuple[int, Order]]) -> Inputs:
+    """Return the inputs of a pass from its records; ``Unreadable`` names a malformed record."""
+    mark = dict(recorded.mark or {})
     news: dict[str, dict[str, Any]] = {}
     refused: list[Refused] = []
     mistakes: list[str] = []
     settings, clock = before.settings.get(SETTINGS), dict(before.clock)
     applied = before.applied_orders.get(ORDERS, 0)
-    for record in one.records:
+    for record in recorded.records:
         with _reading(record):
             data: Any = record.data
             if record.kind in OBSERVED:
@@ -303,9 +305,9 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
                 more = {key: data[key] for key in ("retry_after", "certain") if key in data}
                 refused.append(Refused(record.subject, Code(data["code"]), data["why"], **more))
     if settings is None:
-        raise Unreadable(f"record {one.records[0].seq}: no settings are recorded before it")
+        raise Unreadable(f"record {recorded.records[0].seq}: no settings are recorded before it")
     return Inputs(
-        now=one.at,
+        now=recorded.at,
         settings=settings,
         observed=replace(before.observed, **news),
         jump=mark.pop(JUMP, 0.0),
@@ -321,10 +323,10 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
     )
 
 
-def _ids_of(one: RecordedPass) -> Callable[[str], str]:
-    """Gives new slices their recorded ids; a slice that was not recorded gets an unused name."""
+def _ids_of(recorded: RecordedPass) -> Callable[[str], str]:
+    """Return a function that gives new slices their recorded ids; a slice that was not recorded gets an unused name."""
     ids: dict[str, deque[str]] = {}
-    for record in one.records:
+    for record in recorded.records:
         if record.kind == LAUNCH:
             with _reading(record):
                 ids.setdefault(record.subject, deque()).extend(record.data["slices"])
@@ -337,14 +339,14 @@ def _ids_of(one: RecordedPass) -> Callable[[str], str]:
     return new_id
 
 
-def _applied(before: ControllerState, one: RecordedPass, nodes: ControllerState) -> ControllerState:
+def _applied(before: ControllerState, recorded: RecordedPass, nodes: ControllerState) -> ControllerState:
     """Return the recorded state after a pass, with the nodes from ``nodes``, which are not recorded."""
     reader = StateReader()
     reader.tables = {kind: dict(table) for kind, table in before.tables().items()}
-    for record in one.records:
+    for record in recorded.records:
         with _reading(record):
             reader.add(record)
-    after = replace(reader.controller_state(), at=one.at)
+    after = replace(reader.controller_state(), at=recorded.at)
     here = nodes.fleet.slices
     slices = {
         name: replace(record, nodes=here[name].nodes) if name in here else record

@@ -1,4 +1,4 @@
-"""Settings of a controller: groups and their providers, limits, time limits and launch rates."""
+"""``Settings`` holds the groups of a controller and their providers, limits, time limits and launch rates."""
 
 from __future__ import annotations
 

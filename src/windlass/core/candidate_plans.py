@@ -7,12 +7,13 @@ then buy. It misses three things:
   treated as single tasks; if everything is served that way, every gang is complete.
 - A slice that is bought for one priority could be shared with another. Where new slices alone serve all demand, no
   task comes before another, and all priorities are bought for together if that costs less.
-- Free slices, ready or in flight ("stock"). A plan packs its purchases by its strategy. One pass later the same slices
-  are in flight, the demand still waits, and placing it task by task may pack it worse than the purchase did, so more
-  would be bought. So when a plan buys although there is stock, a second candidate ignores the stock first, and then
-  uses it in place of the purchases. With the demand of the pass before, this gives the purchases of the pass before,
-  and nothing is bought twice. A third candidate takes the tightest node first, ready or in flight; a fourth, where
-  spares are held, uses them last. None is made where no fewer slices could suffice (``buying/lower_bound``).
+- Free slices, ready or in flight ("stock"), can be used better. A plan packs its purchases by its strategy. One pass
+  later the same slices are in flight, the demand still waits, and placing it task by task may pack it worse than the
+  purchase did, so more would be bought. So when a plan buys although there is stock, a second candidate ignores the
+  stock first, and then uses it in place of the purchases. With the demand of the pass before, this gives the purchases
+  of the pass before, and nothing is bought twice. A third candidate takes the tightest node first, ready or in flight;
+  a fourth, where spares are held, uses them last. None is made where no fewer slices could suffice
+  (``buying/lower_bound``).
 
 One plan must not launch what the next one cancels. Two rules serve that here, and ``next_plan`` a third:
 
@@ -168,10 +169,11 @@ def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
 def _first_draft(
     snapshot_tables: SnapshotTables, served: Serve, options: DraftOptions, *, search: bool, merge: bool = True
 ) -> PlanDraft:
-    """Treats gangs that may go anywhere as single tasks if that serves everything, else follows the strict order; gangs
-    that need a node for each member are treated so too, where that costs less.
+    """Returns the best draft that places demand on existing slices before it buys.
 
-    ``merge``: so are demands of different priorities.
+    Gangs that may go anywhere are served as single tasks if that serves everything, else in the strict order. Gangs
+    that need a node for each member are also served as single tasks, if that costs less. ``merge``: demands of
+    different priorities are bought for together, if that costs less.
     """
     best = None
     gangs = snapshot_tables.demands.gangs
@@ -201,7 +203,7 @@ def _first_draft(
 
 
 def _without_unneeded_min(best: PlanDraft, served: Serve) -> PlanDraft:
-    """Leaves a ``min`` to purchases that come later, where these count for it too."""
+    """Returns a draft that buys fewer slices for a ``min``, where purchases that come later count for it too."""
     other, scopes = best, best.snapshot_tables.scopes
     while fewer := unneeded_for_min(other):
         counts = dict(other.options.fewer_min)
@@ -222,8 +224,7 @@ FEW_GANGS = 8
 
 
 FEW_SLICES = 100
-"""Up to this many slices are bought for all priorities together: of more, those that could be shared are a small
-part."""
+"""Up to this many slices are bought for all priorities together. Where more are bought, few of them could be shared."""
 
 
 def _buys_for_singles(draft: PlanDraft) -> bool:
@@ -301,15 +302,15 @@ def _with_stock(
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}
     for purchase in other.purchases:
-        here = left.get(purchase.group, [])[: purchase.slices]
+        reused = left.get(purchase.group, [])[: purchase.slices]
         left[purchase.group] = left.get(purchase.group, [])[purchase.slices :]
-        place[purchase.position : purchase.position + len(here)] = here
-        more = purchase.slices - len(here)
+        place[purchase.position : purchase.position + len(reused)] = reused
+        more = purchase.slices - len(reused)
         if more:
             if draft.limits.headroom(purchase.group, gang=True) < more:
                 return None
             bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice, purchase.tasks)
-            start = purchase.position + len(here)
+            start = purchase.position + len(reused)
             place[start : start + more] = bought.position + np.arange(more)
     copy_decisions(other, draft, place, set(chain.from_iterable(stock.values())))
     return draft

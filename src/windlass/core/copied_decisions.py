@@ -10,9 +10,10 @@ from .plan_draft import PlanDraft
 
 
 def copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set[int]) -> None:
-    """Copies the decisions of ``other``, with its slices renamed by ``place``; -1: a slice that the draft has not.
+    """Copies the decisions of ``other`` into ``draft``.
 
-    ``hidden``: slices of the draft that offer nothing in ``other``.
+    ``place``: for each slice of ``other`` its position in ``draft``, or -1 if ``draft`` does not have it. ``hidden``:
+    slices of ``draft`` that offer nothing in ``other``.
     """
     draft.decisions = other.decisions.moved(place)
     draft.requested = {int(place[p]) for p in other.requested}

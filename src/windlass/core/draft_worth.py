@@ -60,21 +60,22 @@ def leaves_ready(draft: PlanDraft) -> bool:
     ready = np.array([item.state == State.READY or item.state in RECALLABLE for item in draft.slices], np.bool_)
 
     def waits(served: Served, tasks: int | None = None) -> bool:
+        """Whether some of the tasks are placed on a slice that is not ready. ``tasks``: only those of this index."""
         runs = [run.positions for run in served.runs if tasks is None or run.tasks == tasks]
         places = np.concatenate(runs) if runs else np.zeros(0, np.int64)
-        here = places[places < len(ready)]
-        return len(here) < len(places) or not ready[here].all()
+        existing = places[places < len(ready)]
+        return len(existing) < len(places) or not ready[existing].all()
 
-    found = [(shape.need, shape.selector) for shape, served in draft.decisions.served_shapes if waits(served)]
+    late = [(shape.need, shape.selector) for shape, served in draft.decisions.served_shapes if waits(served)]
     for gang, served in draft.decisions.served_gangs:
         if gang.gang in (Gang.ANY, Gang.SPREAD):
             tasks = enumerate(tasks_of(draft, gang))
-            found += [(one.need, one.selector) for index, one in tasks if waits(served, index)]
+            late += [(one.need, one.selector) for index, one in tasks if waits(served, index)]
         elif waits(served) and holds_gang(draft, gang, rows if _needs_accelerator(gang) else rows & ~accelerated):
             return True
     return any(
         bool((rows & (offers.capacity(need, selector) > 0) & (bool(need.whole or need.shares) | ~accelerated)).any())
-        for need, selector in found
+        for need, selector in late
     )
 
 

@@ -8,7 +8,7 @@ queued. What it keeps and what it would buy is launched now: if it is better, or
 serves no less. It may then cost more than the draft, but the draft followed by it would cost still more.
 
 That can only help where minimums are held or slices are called back: everything else is placed in the next plan as in
-this one (``candidate_plans``). Drafts with many slices are left as they are, because it takes as long as a plan.
+this one (``candidate_plans``). Drafts with many slices are not compared, because that takes as long as another plan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SLICES: Final = 2000
 takes about 50 ms."""
 
 ROUNDS: Final = 3
-"""A draft that took over the decisions of the next plan has a next plan too: a fixed number of rounds ends that."""
+"""How often the decisions of the next plan are taken over. The resulting draft has a next plan too, so there must be a
+bound."""
 
 LAST: Final = "\U0010ffff"
 """The ids of launches begin with it, so that they sort after all others."""
@@ -78,7 +79,7 @@ class _After:
     cancelled: frozenset[int]
     """Queued slices that are gone."""
     ending: frozenset[int]
-    """Launches that are cancelled later than in QUEUED: they offer nothing more, but still count."""
+    """Launches that are cancelled in REQUESTING: they take no demand, but still count for the limits."""
 
 
 def _called_back(draft: PlanDraft) -> set[int]:
@@ -89,6 +90,8 @@ def _called_back(draft: PlanDraft) -> set[int]:
 
 
 def _after(draft: PlanDraft, back: set[int]) -> _After:
+    """Returns the snapshot that the next pass would plan if nothing but this draft happened. ``back``: the slices that
+    the draft calls back."""
     queued = frozenset(p for p in draft.released if draft.slices[p].state == State.QUEUED)
     cancelled = queued | surplus(draft, State.QUEUED)
     ending = surplus(draft, State.REQUESTING)
@@ -142,13 +145,13 @@ def _taking_over(draft: PlanDraft, after: _After, following: PlanDraft, opened: 
 
 def _needed(purchase: Purchase, placed: Bools, requested: set[int]) -> dict[Code, list[int]]:
     """Returns the slices of a purchase that demand or a request uses, by the reason for which they are launched."""
-    found: dict[Code, list[int]] = {}
+    by_code: dict[Code, list[int]] = {}
     for position in range(purchase.position, purchase.position + purchase.slices):
         if position in requested and (purchase.code == Code.REQUEST or not placed[position]):
-            found.setdefault(Code.REQUEST, []).append(position)
+            by_code.setdefault(Code.REQUEST, []).append(position)
         elif placed[position]:
-            found.setdefault(Code.DEMAND, []).append(position)
-    return found
+            by_code.setdefault(Code.DEMAND, []).append(position)
+    return by_code
 
 
 def _request_on(draft: PlanDraft, group: int) -> str:

@@ -44,13 +44,13 @@ class DraftOptions:
     """Which gangs are served first: largest means the most members. Another order than the hardest first is valid only
     if nothing waits in the end."""
     ignore_tiers: bool = False
-    """The tightest node is taken before the nearest."""
+    """The tightest node is taken first, also if it is still booting and another one is ready."""
     spares_last: bool = False
-    """Free slices, as many as are held as spares, are used only by what nothing else can hold."""
+    """As many free slices as are held as spares are used only for tasks that fit nowhere else."""
     offer_every_purchase: bool = False
     """The room of every bought slice gets rows, also where no later demand could use it."""
     cancelled: frozenset[int] = frozenset()
-    """Queued slices that are given up from the start, so that their places are free."""
+    """Queued slices that are cancelled from the start, so that they no longer count for the limits."""
     ahead: tuple[tuple[int, int], ...] = ()
     """Slices, as (group, number), that are bought before demand is served; then nothing else is bought for demand."""
     fewer_min: tuple[tuple[int, int], ...] = ()
@@ -123,7 +123,7 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Decisions:
-    """The decisions of a draft about demand: one value, which another draft of the same snapshot can copy."""
+    """The decisions of a draft about demand, as one value that another draft of the same snapshot can copy."""
 
     served_shapes: list[tuple[Shape, Served]] = field(default_factory=list)
     served_gangs: list[tuple[Demand, Served]] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Decisions:
     """Demands that no machine would help, according to their workload."""
 
     def moved(self, place: Ints) -> Decisions:
-        """Returns the same with the slices renamed: ``place`` has the new position of each."""
+        """Returns the same decisions with each slice at its new position in ``place``."""
 
         def there(served: Served) -> Served:
             result = Served()
@@ -186,7 +186,7 @@ class PlanDraft:
     # -- set up after the slices above a limit are known ------------------------------------------------------------
 
     def open(self) -> None:
-        """Starts to count against the limits; from here on the room that is open now is offered."""
+        """Starts to count purchases against the limits. Called once, after the slices above a limit are released."""
         released = ((self.group_of(p), self.slices[p].state) for p in self.released)
         cancelled = Counter(released) if self.released else {}
         slices_without_group = [self.slices[p] for p in self.snapshot_tables.slices_without_group]
@@ -273,7 +273,7 @@ class PlanDraft:
         return [p for p in here if p not in self.released] if self.released else here
 
     def live_count(self, group: int) -> int:
-        """Returns their number."""
+        """Returns how many slices ``live`` returns."""
         back = sum(self.group_of(p) == group for p in self.recalled) if self.recalled else 0
         return self.snapshot_tables.live[group] + back - self._released_of[group]
 
@@ -296,10 +296,10 @@ class PlanDraft:
             self._released_of[group] += 1
 
     def busy(self, position: int) -> bool:
-        return self.slices[position].busy_count
+        return self.slices[position].counts_as_busy
 
     def is_whole_and_free(self, position: int) -> bool:
-        """Whether nothing runs on it, it is healthy, and it is not about to end."""
+        """Whether nothing runs on the slice, it is healthy, and its end is not final."""
         item = self.slices[position]
         return not self.busy(position) and item.healthy and not item.final
 
@@ -395,7 +395,7 @@ class PlanDraft:
     def offer(
         self, purchase: Purchase, *tables: Offers, tasks: Sequence[tuple[Need, int]] = (), is_open: bool = True
     ) -> None:
-        """Lets later demand use the free room of the bought slices besides ``tasks``."""
+        """Adds the room of bought slices, less what ``tasks`` take, to the tables that later demand is placed on."""
         room = self.room_with(purchase.group, tasks)
         profile = self.profiles[purchase.group]
         for table in tables:
@@ -457,5 +457,5 @@ class PlanDraft:
 
 
 def record(served: Served, offers: Offers, taken: TakenRows, tasks: int = 0) -> None:
-    """Records where tasks went."""
+    """Adds the rows that tasks took to ``served``."""
     served.add(offers.position[taken.rows], taken.counts, taken.rows, tasks)

@@ -129,27 +129,27 @@ def _what_if(snapshot: Snapshot, memo: PlannerMemo) -> TrialOutcome:
 
 
 def _called_back(release: Release) -> dict[int, Reason]:
-    """Returns slices being released that are called back, and for what."""
+    """Returns the slices being released that are called back, each with its reason."""
     draft = release.draft
     sentences = {
         Code.MIN: "its group needs it for its min",
         Code.SPARE: "its group needs it as a spare",
         Code.REQUEST: "a standing request needs its room",
     }
-    found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
+    reasons = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
     for position in draft.snapshot_tables.recallable:
-        if position in release.placed and position not in found:
-            found[position] = Reason(Code.DEMAND, "demand is placed on it, which is cheaper than a new machine")
-    return found
+        if position in release.placed and position not in reasons:
+            reasons[position] = Reason(Code.DEMAND, "demand is placed on it, which is cheaper than a new machine")
+    return reasons
 
 
 def _launches(draft: PlanDraft) -> Iterator[Launch]:
-    """Returns launches: adjacent purchases of one group and reason are merged."""
-    first_of: dict[tuple[int, Code], list[Purchase]] = {}
+    """Yields the launches of a draft. Adjacent purchases of one group and reason are one launch."""
+    by_group_and_code: dict[tuple[int, Code], list[Purchase]] = {}
     for purchase in draft.purchases:
-        first_of.setdefault((purchase.group, purchase.code), []).append(purchase)
+        by_group_and_code.setdefault((purchase.group, purchase.code), []).append(purchase)
     runs = []
-    for (group, code), purchases in first_of.items():
+    for (group, code), purchases in by_group_and_code.items():
         run: list[Purchase] = []
         for purchase in purchases:
             if run and run[-1].first + run[-1].slices != purchase.first:
@@ -196,7 +196,8 @@ def placements(draft: PlanDraft) -> tuple[Placement, ...]:
     totals: dict[tuple[str, str, int], int] = {}
     name_of = cache(draft.name_of)  # a slice is named once for all tasks on it
 
-    def deal(members: Iterable[tuple[str, int, int]], runs: Iterable[PlacedRun]) -> None:
+    def assign(members: Iterable[tuple[str, int, int]], runs: Iterable[PlacedRun]) -> None:
+        """Assigns the placed tasks to the members (demand, bundle, count), in order."""
         waiting = iter(members)
         name, bundle, left = "", SINGLE, 0
         for target, count in _targets(name_of, runs):
@@ -211,10 +212,10 @@ def placements(draft: PlanDraft) -> tuple[Placement, ...]:
     for gang, served in draft.decisions.served_gangs:
         for index, tasks in enumerate(tasks_of(draft, gang)):
             members = [(gang.id, bundle, count) for bundle, count in tasks.bundles]
-            deal(members, [run for run in served.runs if run.tasks == index])
+            assign(members, [run for run in served.runs if run.tasks == index])
     for shape, served in draft.decisions.served_shapes:
         bundles = shape.bundles or (SINGLE,) * len(shape.members)
-        deal([(name, b, n) for (name, n), b in zip(shape.members, bundles, strict=True)], served.runs)
+        assign([(name, b, n) for (name, n), b in zip(shape.members, bundles, strict=True)], served.runs)
     return tuple(
         Placement(demand, count, on, None if bundle == SINGLE else bundle)
         for (demand, on, bundle), count in sorted(totals.items())

@@ -1,5 +1,4 @@
-"""A probe launch buys one slice ahead of a gang whose group is in back-off, because such a group allows one launch at a
-time.
+"""A probe launch buys one slice ahead of a gang whose group was in back-off.
 
 When the back-off of a group is over, one slice in flight at a time shows whether its provider has capacity again. A
 single task can be that launch. A gang that needs several slices of the group cannot, because it starts whole or not at
@@ -25,7 +24,7 @@ from .plan_draft import PlanDraft
 
 
 def send_ahead(draft: PlanDraft) -> None:
-    """Buys, for every gang that waits for one, a slice of a group whose back-off is over."""
+    """Buys one slice for every gang that waits only for a group whose back-off is over."""
     if not any(_tries(draft, group) and draft.limits.headroom(group) for group in range(len(draft.groups))):
         return
     for gang in draft.decisions.waiting_gangs:

@@ -1,4 +1,4 @@
-"""Purchase search places small inputs with gangs or constraints on given sets of new slices, the cheapest set first.
+"""Purchase search tries sets of new slices, the cheapest first, for small inputs with gangs or constraints.
 
 Gangs are bought for one after the other, and single tasks after them, so a purchase for one does not consider the needs
 of the others. Tasks with constraints are divided over label values before anything is bought. Where there are few tasks
@@ -28,11 +28,11 @@ from .plan_draft import DraftOptions, PlanDraft
 TASKS: Final = 32
 """Inputs with more tasks are not searched."""
 GROUPS: Final = 6
-"""Nor inputs with more groups that could hold one of them."""
+"""Inputs with more groups that could hold one of the tasks are not searched."""
 SETS: Final = 2000
-"""Largest number of sets that are enumerated."""
+"""The largest number of sets that are enumerated."""
 TRIES: Final = 40
-"""Largest number of sets that are large enough in sum and therefore tried: about a millisecond each."""
+"""The largest number of sets that are tried, because their sum is large enough. A try takes about a millisecond."""
 
 Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 
@@ -69,7 +69,7 @@ def _serves_all(draft: PlanDraft, wanted: int) -> bool:
 
 
 def _groups(draft: PlanDraft) -> list[int]:
-    """Returns the groups to buy from; none where a search cannot help or would cost too much."""
+    """Returns the groups to buy from; none if a search cannot help or would take too long."""
     cluster = draft.snapshot.cluster
     if draft.strategy != "cheapest" or cluster.apart is not None or cluster.max_launching is not None:
         return []

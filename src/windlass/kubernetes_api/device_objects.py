@@ -156,8 +156,6 @@ class ResourceSliceSpec(Struct, frozen=True):
     driver: str = ""
     pool: DevicePool = DevicePool()
     node_name: str = ""
-    all_nodes: bool | None = None
-    per_device_node_selection: bool | None = None
     devices: tuple[Device, ...] | None = None
     shared_counters: tuple[CounterSet, ...] | None = None
 

@@ -57,7 +57,6 @@ class Resources(Struct, frozen=True):
 
 class Port(Struct, frozen=True):
     host_port: int = 0
-    container_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")
 
@@ -172,13 +171,7 @@ class PodSpec(Struct, frozen=True):
     priority: int | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     scheduling_group: SchedulingGroup | None = None
-    scheduler_name: str = "default-scheduler"
     resource_claims: tuple[PodClaim, ...] | None = None
-
-
-class ClaimStatusOfPod(Struct, frozen=True):
-    name: str = ""
-    resource_claim_name: str | None = None
 
 
 class PodStatus(Struct, frozen=True):
@@ -187,7 +180,6 @@ class PodStatus(Struct, frozen=True):
     nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
-    resource_claim_statuses: tuple[ClaimStatusOfPod, ...] | None = None
 
 
 class Pod(Struct, frozen=True):

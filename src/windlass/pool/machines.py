@@ -235,7 +235,7 @@ class AWS(RemoteMachines):
             self._catalogue(), self.market, model=model, devices=devices, cpus=slots, max_price=self.max_price
         )
         if not found:
-            what = _words(model, devices) or f"{slots} CPUs"
+            what = _accelerators_text(model, devices) or f"{slots} CPUs"
             limit = f" for at most ${self.max_price:g}/h" if self.max_price is not None else ""
             raise BadPool(
                 f"AWS: no machine type of the catalogue has {what}{limit} ({ranked_by(self.market)}); see windlass "
@@ -255,8 +255,8 @@ class AWS(RemoteMachines):
         if (model and not is_model(has.accelerator, model)) or (devices and not model and not enough):
             there = f"{has.count:g} {has.accelerator}" if has.accelerator else "no accelerators"
             raise BadPool(
-                f"AWS: instance_type {kind} has {there}, and nodes need {_words(model, devices)}; leave instance_type "
-                "out, or name one that has it: windlass offers --provider aws"
+                f"AWS: instance_type {kind} has {there}, and nodes need {_accelerators_text(model, devices)}; "
+                "leave instance_type out, or name one that has it: windlass offers --provider aws"
             )
         return [one for one in known if one.market == market]
 
@@ -311,6 +311,6 @@ class AWS(RemoteMachines):
         return AWSProvider(settings, lease=LEASE, image=image)
 
 
-def _words(model: str, devices: Amounts) -> str:
+def _accelerators_text(model: str, devices: Amounts) -> str:
     """Return the accelerators of a node for people, such as ``4 A100``."""
     return " and ".join(f"{amount / 1000:g} {model or name}" for name, amount in devices)

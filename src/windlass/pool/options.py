@@ -79,11 +79,11 @@ ANSWER = 60.0
 
 
 def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy:
-    """Return the controller settings of a pool. They are the same for all providers.
+    """Return the controller settings of a pool.
 
-    So tests on one computer hold for others. A refused launch is tried again at the next tick. Only stock-outs and
-    quota errors have a longer back-off. Providers differ only in how long a machine takes to boot, and whether their
-    list of machines may be out of date.
+    They are the same for all providers, so that a pool behaves on other machines as in a test on one computer.
+    Providers differ only in how long a machine takes to boot, and whether their list of machines may be out of date.
+    A refused launch is tried again at the next tick. Only stock-outs and quota errors have a longer back-off.
     """
     policy = Policy(
         evaluation_interval=Interval(min(0.2, tick), tick),
@@ -132,15 +132,10 @@ def shaped(
     unhealthy_timeout: float = UNHEALTHY,
 ) -> PoolShape:
     """Return the pool's groups, limits and settings; raise ``BadPool`` for a wrong argument."""
-    for name, value in (
-        ("autoscale_cooldown", autoscale_cooldown),
-        ("autoscale_idle_timeout", autoscale_idle_timeout),
-        ("reconcile_tick_interval", reconcile_tick_interval),
-        ("unhealthy_timeout", unhealthy_timeout),
-    ):
-        lowest = {"reconcile_tick_interval": 0.1, "unhealthy_timeout": 1}.get(name, 0)
-        if not is_number(value, lowest):
-            raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
+    _check_seconds("autoscale_cooldown", autoscale_cooldown, 0)
+    _check_seconds("autoscale_idle_timeout", autoscale_idle_timeout, 0)
+    _check_seconds("reconcile_tick_interval", reconcile_tick_interval, 0.1)
+    _check_seconds("unhealthy_timeout", unhealthy_timeout, 1)
     wanted = needs_of(needs or {})
     notice, from_catalogue = "", False
     settings: Mapping[str, Any] = {}
@@ -185,6 +180,11 @@ def shaped(
     )
 
 
+def _check_seconds(name: str, value: float, lowest: float) -> None:
+    if not is_number(value, lowest):
+        raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
+
+
 def _devices(devices: Mapping[str, Quantity]) -> Amounts:
     try:
         return amounts({name: parse_quantity(value, name) for name, value in devices.items()})
@@ -193,11 +193,11 @@ def _devices(devices: Mapping[str, Quantity]) -> Amounts:
 
 
 def _notice(offers: Sequence[MachineOffer], gpus: float, source: str) -> str:
-    offer, dearest = offers[0], max(one.dollars for one in offers)
+    offer, highest = offers[0], max(one.dollars for one in offers)
     has = f" with {offer.count:g} {offer.accelerator}" if offer.accelerator else f" with {offer.vcpu} CPUs"
     has = has if offer.vcpu else ""
     more = "; with needs= several tasks share it" if offer.count > gpus > 0 else ""
-    other = f"; where there is none, another that fits, up to ${dearest:.2f}/h" if len(offers) > 1 else ""
+    other = f"; where there is none, another that fits, up to ${highest:.2f}/h" if len(offers) > 1 else ""
     return f"each node is a {offer.type}{has}, ${offer.dollars:.2f}/h ({offer.market}, {source}){more}{other}"
 
 
@@ -259,7 +259,7 @@ def _given_groups(groups: Sequence[NamedGroup], accelerator: object, slots: int 
                 resources = {SLOTS: 1, **data.get("resources", {})}
                 named.append((name, {**data, "resources": resources}))
             case _:
-                raise BadPool(f"groups: {one!r} is no group; make one with group('small', slots=4, max=8)")
+                raise BadPool(f"groups: {one!r} is not a group; make one with group('small', slots=4, max=8)")
     return _read(named)
 
 

@@ -1,4 +1,4 @@
-"""``ComputePool``: the elastic pool of a Python program.
+"""``ComputePool`` is the elastic pool of a Python program.
 
     with wl.ComputePool(provider=wl.Local(), nodes=(2, 16)) as pool:
         losses = wl.gather(*[trial(lr) for lr in grid]) >> pool

@@ -1,5 +1,4 @@
-"""Waits without a limit that Ctrl-C always ends.
-
+"""This module waits without a time limit, in a way that Ctrl-C always ends.
 Python runs signal handlers between two instructions of the main thread. A signal that arrives after the last check and
 before the thread blocks interrupts nothing, and the wait would go on for ever. These waits wake each second instead.
 """

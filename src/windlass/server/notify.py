@@ -1,4 +1,4 @@
-"""Notifications: alarms posted to webhooks, signed, at least once; a repeated alarm is counted, not sent again.
+"""The Notifier posts alarms to webhooks, signed, at least once. A repeated alarm is counted, not sent again.
 
 A notification keeps its id over all tries. One that is not accepted is sent again with exponential back-off. An alarm
 that repeats within ten minutes is counted, and the count is sent with the next one of its kind. How far the journal was

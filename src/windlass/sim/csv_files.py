@@ -1,4 +1,4 @@
-"""Reads CSV files of users, plain or compressed with gzip."""
+"""This module reads CSV files of users, plain or compressed with gzip."""
 
 from __future__ import annotations
 

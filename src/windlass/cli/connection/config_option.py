@@ -1,4 +1,4 @@
-"""Adds ``--config`` to a command, and reads the configuration or reports every mistake in it."""
+"""This module adds ``--config`` to a command, and reads the configuration or reports every mistake in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the jobs of a queue as rows: the progress of each, and how its failed tasks ended."""
+"""This module lists the jobs of a queue as rows: the progress of each, and how its failed tasks ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the queue for a command. An unknown job name is reported in one line, with exit status 1."""
+"""This module opens the queue for a command. An unknown job name is reported in one line, with exit status 1."""
 
 from __future__ import annotations
 

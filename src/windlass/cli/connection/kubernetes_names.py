@@ -1,4 +1,4 @@
-"""Translates names of Kubernetes objects, as users type them, into the names that the controller uses.
+"""This module translates names of Kubernetes objects, as users type them, into the names that the controller uses.
 
 ``pod/NAMESPACE/NAME`` is a demand, or the machine it runs on; ``node/NAME`` is a slice; ``nodeprovisioner/NAME`` is a
 group. If the name is ambiguous, the API server is asked.

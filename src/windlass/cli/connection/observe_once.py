@@ -1,4 +1,4 @@
-"""Observes a live cluster once, without changing it: its providers, its workload and its journal.
+"""This module observes a live cluster once, without changing it: its providers, its workload and its journal.
 
 It uses the controller's observer and fold, and no actuator: nothing that is called here changes anything,
 and nothing is written, so it can run while a controller runs.

@@ -1,4 +1,4 @@
-"""Reads from a journal which machine types were available, and how long they took to start."""
+"""This module reads from a journal which machine types were available, and how long they took to start."""
 
 from __future__ import annotations
 

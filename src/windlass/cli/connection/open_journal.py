@@ -1,4 +1,4 @@
-"""Opens the journal of a cluster for reading, and reports a missing journal or an unknown name."""
+"""This module opens the journal of a cluster for reading, and reports a missing journal or an unknown name."""
 
 from __future__ import annotations
 

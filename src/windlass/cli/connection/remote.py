@@ -1,4 +1,4 @@
-"""Reads the documents of a remote controller over HTTP, for the pages of the command line."""
+"""This module reads the documents of a remote controller over HTTP, for the pages of the command line."""
 
 from __future__ import annotations
 

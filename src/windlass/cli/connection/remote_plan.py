@@ -1,4 +1,4 @@
-"""Rebuilds the plan of a remote controller from its document, so that the same page is printed."""
+"""This module rebuilds the plan of a remote controller from its document, so that the same page is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the snapshot of a Kubernetes cluster from the output of ``kubectl get KINDS -A -o json``.
+"""This module reads the snapshot of a Kubernetes cluster from the output of ``kubectl get KINDS -A -o json``.
 
 The production workload reads the objects, and the controller's fold makes slices of them, as after a start without a
 journal. Machines are known from NodeClaims and from the labels of nodes: no provider is asked.

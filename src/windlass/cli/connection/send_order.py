@@ -1,4 +1,4 @@
-"""Sends an order of an operator through the journal and waits for the leader to carry it out."""
+"""This module sends an order of an operator through the journal and waits for the leader to carry it out."""
 
 from __future__ import annotations
 

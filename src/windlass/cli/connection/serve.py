@@ -1,4 +1,4 @@
-"""Starts the HTTP server of a configuration, together with a controller or alone."""
+"""This module starts the HTTP server of a configuration, together with a controller or alone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Renders pages, tables and checklists in the terminal."""
+"""This package renders pages, tables and checklists in the terminal."""

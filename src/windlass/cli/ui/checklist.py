@@ -1,4 +1,4 @@
-"""Renders one line of a checklist."""
+"""This module renders one line of a checklist."""
 
 from __future__ import annotations
 

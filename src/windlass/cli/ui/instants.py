@@ -1,4 +1,4 @@
-"""Parses instants: ``10m ago``, ``14:02``, ``2026-03-01T14:02``."""
+"""This module parses instants: ``10m ago``, ``14:02``, ``2026-03-01T14:02``."""
 
 from __future__ import annotations
 

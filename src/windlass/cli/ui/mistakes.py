@@ -1,4 +1,4 @@
-"""Reports mistakes in a file: one line each, with the file and the line number."""
+"""This module reports mistakes in a file: one line each, with the file and the line number."""
 
 from __future__ import annotations
 

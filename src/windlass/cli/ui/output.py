@@ -1,4 +1,5 @@
-"""Reads input files and writes standard output; a missing file, a closed pipe or a full disk gives one line."""
+"""This module reads input files and writes standard output; a missing file, a closed pipe or a full disk gives one
+line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders pages: sections, tables and next steps, in colour on a terminal and as plain text elsewhere."""
+"""This module renders pages: sections, tables and next steps, in colour on a terminal and as plain text elsewhere."""
 
 from __future__ import annotations
 

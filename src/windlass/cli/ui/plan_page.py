@@ -1,4 +1,4 @@
-"""Renders a plan as a page: a summary first, then the details.
+"""This module renders a plan as a page: a summary first, then the details.
 
 Changes and cost come first; then why these groups, what waits and what would unblock it; what
 stays is one line. Everything that can be many is folded: equal reasons with their count, ids as ranges, long lists with
@@ -22,7 +22,7 @@ from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import plural
 from windlass.core.model.snapshot import Snapshot
 
-from .pages import grid, plain, printed, section
+from .pages import grid, printed, section
 
 MOST_WAITS = 12
 """The number of folded waiting jobs that are shown in full; the JSON has all."""
@@ -43,11 +43,6 @@ _VERBS = (
 def page(plan: Plan, snapshot: Snapshot, source: str) -> str:
     """Render the plan for standard output."""
     return printed(rendered(plan, snapshot, source))
-
-
-def plain_text(plan: Plan, snapshot: Snapshot, source: str) -> str:
-    """Render the plan without colour, with a fixed width, without spaces at the ends of lines."""
-    return plain(rendered(plan, snapshot, source))
 
 
 def rendered(plan: Plan, snapshot: Snapshot, source: str) -> Iterable[Lines | Text]:

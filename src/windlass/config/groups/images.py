@@ -1,4 +1,4 @@
-"""Reads ``image`` of a group or a provider: the software that a machine needs before its program starts.
+"""This module reads ``image`` of a group or a provider: the software that a machine needs before its program starts.
 
 An image may hold secrets (variables, a package index with a password). No value of it is repeated in a message.
 """

@@ -1,4 +1,4 @@
-"""Reads ``offers``: a group that buys any fitting machine of the catalogues of some providers.
+"""This module reads ``offers``: a group that buys any fitting machine of the catalogues of some providers.
 
 The group becomes a family with one group for each offer, named ``GROUP/TYPE/MARKET``. ``min``, ``max``, ``spare`` and
 ``rank`` of the group hold over the family. The catalogues are those that the providers have on this computer.

@@ -1,4 +1,5 @@
-"""Converts a file of Ray, KubeRay or Iris into a configuration, with comments on what could not be converted.
+"""This module converts a file of Ray, KubeRay or Iris into a configuration, with comments on what could not be
+converted.
 
 An importer fills an ``ImportDraft``: groups, cluster, policy, and a note for everything that is lost or changes its
 meaning. Notes are written as comments at their place, and are also printed. The result is read again before it is

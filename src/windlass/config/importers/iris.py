@@ -1,4 +1,4 @@
-"""Imports an Iris configuration with ``scale_groups`` and ``tpu_pools``, each of which defines many
+"""This module imports an Iris configuration with ``scale_groups`` and ``tpu_pools``, each of which defines many
 groups.
 
 A scale group over several zones becomes one group per zone, named as Iris names them. Its priority is our rank: the

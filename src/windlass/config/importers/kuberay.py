@@ -1,4 +1,4 @@
-"""Imports a RayCluster of KubeRay (``kind: RayCluster``).
+"""This module imports a RayCluster of KubeRay (``kind: RayCluster``).
 
 Each worker group becomes a group of single-host slices that the provider ``kuberay`` sells. What one worker has is read
 as KubeRay reads it: from ``rayStartParams``, else from the limits of the first container.

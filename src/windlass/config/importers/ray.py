@@ -1,4 +1,4 @@
-"""Imports a Ray cluster file (``ray up``).
+"""This module imports a Ray cluster file (``ray up``).
 
 Each node type becomes a group of single-host slices. Windlass does not buy the head; it is
 started as before; its node type becomes a group only if Ray may start workers of it (``max_workers`` above 0).

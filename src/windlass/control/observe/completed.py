@@ -27,7 +27,7 @@ class Completed(Coroutine[Any, Any, T]):
         return super().throw(kind, value, trace)
 
     def close(self) -> None:
-        """It has ended."""
+        """Do nothing: the coroutine has already ended."""
 
     def __await__(self) -> Generator[Any, Any, T]:
         yield from ()

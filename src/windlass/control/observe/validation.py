@@ -37,7 +37,7 @@ class Lists:
         self._instances = InternedTable(Instance, "slice_id", _is_whole_instance)
 
     def known(self, instances: Mapping[str, Instance]) -> None:
-        """These were shown before."""
+        """Start from instances that were listed before."""
         self._instances.known(instances)
 
     def __call__(self, answer: object) -> Mapping[str, Instance]:
@@ -46,7 +46,7 @@ class Lists:
 
 
 def _no_instance(one: object) -> None:
-    raise InvalidAnswer(f"its list holds {_shown(one)}, which is no instance")
+    raise InvalidAnswer(f"its list holds {_shown(one)}, which is not an instance")
 
 
 def _listed_twice(name: str) -> None:
@@ -88,7 +88,7 @@ class Views:
     def known(
         self, demands: Mapping[str, Demand], requests: Mapping[str, Demand], nodes: Mapping[str, WorkNode]
     ) -> None:
-        """These were shown before."""
+        """Start from a view that was valid before."""
         self._demands.known(demands)
         self._requests.known(requests)
         self._nodes.known(nodes)
@@ -103,7 +103,7 @@ class Views:
             if not isinstance(demand, Demand) or not _is_name(demand.id):
                 mistakes.append(f"{_shown(demand)} is no demand")
             else:
-                mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
+                mistakes.append(f"demand {demand.id} is not valid: {_shown(demand)}")
 
         def twice(name: str) -> None:
             mistakes.append(f"demand {name} is given twice; the first counts")
@@ -123,7 +123,7 @@ LONGEST_TEXT = 10_000
 
 
 def _no_node(one: object) -> None:
-    raise InvalidAnswer(f"its view holds {_shown(one)}, which is no node")
+    raise InvalidAnswer(f"its view holds {_shown(one)}, which is not a node")
 
 
 def _is_fine(name: str) -> None:
@@ -135,7 +135,7 @@ def _checked_acknowledgements(given: Iterable[object]) -> dict[str, Acknowledgem
     found: dict[str, Acknowledgement] = {}
     for one in given:
         if not isinstance(one, Acknowledgement) or not _is_acknowledgement(one):
-            raise InvalidAnswer(f"its view holds {_shown(one)}, which is no acknowledgement")
+            raise InvalidAnswer(f"its view holds {_shown(one)}, which is not an acknowledgement")
         before = found.get(one.slice_id)
         if before is None or (before.epoch, before.running) < (one.epoch, one.running):
             found[one.slice_id] = one
@@ -232,6 +232,8 @@ def _places_well(part: Demand | Bundle) -> bool:
 
 @lru_cache(maxsize=1000)
 def _are_constraints(any_of: object, classes: object, apart: object, spread: object, together: object) -> bool:
+    """Whether these are constraints of the right types, with numbers in range."""
+    # The types are what is checked, so they are not known yet.
     some = Demand("", (), any_of=any_of, classes=classes, apart=apart, spread=spread, together=together)  # type: ignore[arg-type]
     plain = json.dumps(to_plain(some), ensure_ascii=False)
     if not _is_name(plain) or "\\u0000" in plain or from_plain(Demand, json.loads(plain)) != some:
@@ -243,10 +245,11 @@ def _are_constraints(any_of: object, classes: object, apart: object, spread: obj
 
 @lru_cache(maxsize=1000)
 def _are_conditions(where: object, prefer: object, tolerates: object) -> bool:
-    """Whether a value is equal after encoding and decoding, which shows that no part has a wrong type."""
+    """Whether these are conditions and tolerations of the right types: then they are equal after encoding and
+    decoding."""
     if not where and not prefer and not tolerates:
         return (where, prefer, tolerates) == ((), (), ())
-    some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]
+    some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]  # checked here
     plain = json.dumps(to_plain(some), ensure_ascii=False)
     return _is_name(plain) and "\\u0000" not in plain and from_plain(Demand, json.loads(plain)) == some
 

@@ -97,26 +97,26 @@ class ReconcileResult:
 
 def reconcile(
     before: ControllerState,
-    given: Inputs,
+    inputs: Inputs,
     new_id: Callable[[str], str],
     planner: Callable[[Snapshot], Plan] | None = None,
 ) -> ReconcileResult:
     """Apply observations, plan, apply the plan, start launches, and return the entries to write. ``planner``: another
     planner for comparisons.
     """
-    now, settings = given.now, given.settings
-    orders = [order for _, order in given.orders]
-    fleet = by_clock(before.fleet, given.jump, given.step, given.unobserved)
+    now, settings = inputs.now, inputs.settings
+    orders = [order for _, order in inputs.orders]
+    fleet = by_clock(before.fleet, inputs.jump, inputs.step, inputs.unobserved)
     fleet = apply_orders(fleet, orders, now, settings.families)
-    touched = _touched(before, given)
+    touched = _touched(before, inputs)
     made = fold_and_plan(
         fleet,
-        given.observed,
+        inputs.observed,
         settings,
         now,
-        refused=given.refused,
+        refused=inputs.refused,
         touched=touched,
-        listed_before=_listed_before(before, given.last_pass),
+        listed_before=_listed_before(before, inputs.last_pass),
         planner=planner or plan,
     )
     folded, snapshot, planned = made.fold, made.snapshot, made.plan
@@ -126,39 +126,39 @@ def reconcile(
         decision = decide(fleet, planned, settings, folded.unknown, new_id, now)
         fleet, bought, moves = decision.fleet, decision.bought, (*moves, *decision.moves)
         waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)
-    fleet, calling = _asked(fleet, given)
+    fleet, calling = _asked(fleet, inputs)
     after = before.replace(
         fleet=fleet,
-        observed=given.observed,
+        observed=inputs.observed,
         waiting=waiting,
         stay=stay,
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
-        applied_orders={ORDERS: given.orders[-1][0]} if given.orders else before.applied_orders,
-        clock=before.clock if given.clock is None else given.clock,
+        applied_orders={ORDERS: inputs.orders[-1][0]} if inputs.orders else before.applied_orders,
+        clock=before.clock if inputs.clock is None else inputs.clock,
     )
     once = (
         *passed_through(moves, fleet),
-        *happened_once(bought, given.refused, given.mistakes, fleet, now),
-        *phases_between(before.observed.instance, given.observed.instance, now),
+        *happened_once(bought, inputs.refused, inputs.mistakes, fleet, now),
+        *phases_between(before.observed.instance, inputs.observed.instance, now),
     )
-    after, changes = _kept(before, after, now, given.step, news=bool(once))
+    after, changes = _kept(before, after, now, inputs.step, news=bool(once))
     if not changes and not once:
         return ReconcileResult(folded, snapshot, planned, before, ())
     adopted = any(move.source is None and move.reason.code == Code.LEAKED for move in folded.moves)
-    marked = _marked(before, given, calling, given.last_pass if adopted else None)
+    marked = _marked(before, inputs, calling, inputs.last_pass if adopted else None)
     return ReconcileResult(folded, snapshot, planned, after, (*marked, *once, *changes))
 
 
-def _touched(before: ControllerState, given: Inputs) -> Collection[str] | None:
+def _touched(before: ControllerState, inputs: Inputs) -> Collection[str] | None:
     """Return the slices whose observation changed since the last pass. None (any slice) when settings, clock, operator
     orders or source health changed.
     """
-    usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.unobserved or given.orders)
-    if not usual or before.observed.unknown or given.observed.unknown:
+    usual = before.settings.get(SETTINGS) is inputs.settings and not (inputs.jump or inputs.unobserved or inputs.orders)
+    if not usual or before.observed.unknown or inputs.observed.unknown:
         return None
     # Slices that the last decision moved were not checked in their new state: the acknowledgement may already exist.
     decided = [name for name, one in before.fleet.activity.active.items() if one.since >= before.at]
-    return given.observed.touched_since(before.observed).union(decided)
+    return inputs.observed.touched_since(before.observed).union(decided)
 
 
 def _listed_before(before: ControllerState, last_pass: float | None) -> Mapping[str, float]:
@@ -169,16 +169,16 @@ def _listed_before(before: ControllerState, last_pass: float | None) -> Mapping[
     return dict.fromkeys({one.provider for one in settings.groups} - before.observed.silent, last_pass)
 
 
-def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
+def _asked(fleet: Fleet, inputs: Inputs) -> tuple[Fleet, Collection[str]]:
     """Return the fleet with the launches that start now, and the calls under way if they had an effect."""
-    asked = ask(fleet, given.settings, given.calling, given.now)
-    if given.calling:
-        otherwise = ask(fleet, given.settings, (), given.now)
+    asked = ask(fleet, inputs.settings, inputs.calling, inputs.now)
+    if inputs.calling:
+        otherwise = ask(fleet, inputs.settings, (), inputs.now)
         if asked is otherwise or (
             asked.provider_health == otherwise.provider_health and asked.activity.active == otherwise.activity.active
         ):
             return asked, ()
-    return asked, given.calling
+    return asked, inputs.calling
 
 
 def _kept(
@@ -201,18 +201,18 @@ def _kept(
 
 
 def _marked(
-    before: ControllerState, given: Inputs, calling: Collection[str], last_pass: float | None
+    before: ControllerState, inputs: Inputs, calling: Collection[str], last_pass: float | None
 ) -> tuple[Entry, ...]:
     """Return the ``pass`` entry; none when it would be empty: entries with another time belong to another pass."""
-    data: dict[str, Any] = dict(given.mark)
-    if given.jump:
-        data[JUMP] = given.jump
-    if given.unobserved:
-        data[UNOBSERVED] = given.unobserved
+    data: dict[str, Any] = dict(inputs.mark)
+    if inputs.jump:
+        data[JUMP] = inputs.jump
+    if inputs.unobserved:
+        data[UNOBSERVED] = inputs.unobserved
     if calling:
         data[CALLING] = sorted(calling)
-    if given.takeover_step:
-        data[STEP] = given.takeover_step
+    if inputs.takeover_step:
+        data[STEP] = inputs.takeover_step
     if last_pass is not None:
         data[LAST_PASS] = last_pass
-    return (Entry(PASS, SETTINGS, given.now, data),) if data or given.now == before.at else ()
+    return (Entry(PASS, SETTINGS, inputs.now, data),) if data or inputs.now == before.at else ()

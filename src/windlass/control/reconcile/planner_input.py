@@ -1,4 +1,4 @@
-"""One flow from an observation to a plan, used by the controller, shadow mode, ``plan --live``, reports and simulator.
+"""This module turns an observation into a plan, for the controller, shadow mode, ``plan --live``, reports, simulator.
 
 ``observed_now`` merges an observation into the tables of the last one. ``fold_and_plan`` applies them to the fleet and
 plans. ``plan_fleet`` plans a fleet without a new observation. ``snapshot_of`` makes the planner's input: every slice,

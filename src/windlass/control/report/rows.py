@@ -1,5 +1,5 @@
-"""Rows of a status document: the counts of a group, what a slice has cost and uses, and rows that are made again only
-when something has changed."""
+"""This module makes the rows of a status document: the counts of a group, the cost and use of a slice. ``RowCache``
+makes a row again only if something in it has changed."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class GroupCount:
 
 
 class RowCache:
-    """Rows that were made before: of many slices and demands only a few change from one pass to the next.
+    """A cache of rows. Of many slices and demands only a few change from one pass to the next.
 
-    A row that is taken over says what is true now, but for numbers that time alone changes: those are as of the row.
+    A reused row is still true, except for numbers that change with time alone: these are as old as the row.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,8 @@ class RowCache:
         self._slices: dict[str, tuple[SliceRecord, dict[str, Any]]] = {}
         self._demands: dict[str, _DemandRow] = {}
         self._alike: dict[tuple[int, int], bool] = {}
-        """Which reasons of the last plan are equal to which of this one, by identity: equal demands share them."""
+        """Whether two mappings of reasons are equal, by the ids of both. Equal demands share such a mapping, so it is
+        compared once for all of them."""
 
     def slice_rows(
         self,
@@ -87,21 +88,21 @@ class RowCache:
         rows, before, after = [], self._slices, {}
         for _, record in ordered:
             name = record.id
-            found = before.get(name)
-            if found is None or found[0] is not record or name in changes:
-                found = (record, make(record))
+            cached = before.get(name)
+            if cached is None or cached[0] is not record or name in changes:
+                cached = (record, make(record))
                 if is_steady(record) and name not in changes:
-                    after[name] = found
+                    after[name] = cached
             else:
-                after[name] = found
-            rows.append(found[1])
+                after[name] = cached
+            rows.append(cached[1])
         self._slices = after
         return rows
 
     def demand_row(
         self, demand: Demand, waiting: Waiting, unblocks: tuple[Unblock, ...], make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Returns the row of a demand of which no task has a place."""
+        """Returns the row of a demand of which no task is placed; a reused one if it is still true."""
         known, unit = self._demands.get(demand.id), duration_unit(waiting.waited)
         if known is not None and known.fits(demand, unblocks, unit) and self._waits_alike(known.waiting, waiting):
             known.waiting = waiting
@@ -120,7 +121,7 @@ class RowCache:
         return alike and (one.reason is other.reason or one.reason == other.reason)
 
     def keep(self, demands: Container[str]) -> None:
-        """Ends a document: drops the rows of all other demands."""
+        """Ends a document: drops the cached rows of all demands except these."""
         self._demands = {name: known for name, known in self._demands.items() if name in demands}
         self._alike = {}
 

@@ -55,7 +55,6 @@ class SliceRecord(FastReplace):
     """Never used again: the token of its launch and its tag at the provider."""
     group: str
     provider: str
-    """Its provider."""
     state: State
     since: float
     """When it entered the state."""

@@ -190,8 +190,8 @@ class LimitCounter:
         return max(0, self.scopes[scope].max - self._of_family[scope])
 
     def under_rate(self, group: int, gang: bool = False) -> int:
-        """Returns the launches that may be added to those in flight; a gang may exceed the limit when none of the group
-        is."""
+        """Returns the launches that may be added to those in flight. A gang may exceed the limit if no slice of the
+        group is in flight."""
         limit, in_flight = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
         if limit is None or self._later or self._lifted or (gang and limit and not in_flight):
             return UNBOUNDED
@@ -241,7 +241,7 @@ class LimitCounter:
     # -- which limit says no ----------------------------------------------------------------------------------------
 
     def refusal(self, group: int, slices: int, gang: bool = False) -> Reason | None:
-        """Returns the first limit that does not allow ``slices`` more, with its numbers."""
+        """Returns the first limit that does not allow ``slices`` more slices, with its numbers."""
         kind = self.groups[group]
         have = self.counted[group] + self.new[group]
         many = "" if slices == 1 else f" ({slices} more are needed)"

@@ -203,7 +203,7 @@ class Offers:
 
 
 def clip_by(fits: Ints, domain: Ints, most: Ints) -> Ints:
-    """Returns the numbers, in their order, reduced so that those of one domain add up to at most its bound."""
+    """Returns ``fits`` reduced, from the end, so that the sum within each domain is at most its bound in ``most``."""
     order = np.argsort(domain, kind="stable")
     sorted_fits, sorted_domain = fits[order], domain[order]
     total = np.cumsum(sorted_fits)

@@ -68,22 +68,22 @@ class Condition:
 def parse_condition(text: str) -> Condition:
     """Parses ``gpu-model == A100`` and similar text; raises ``BadCondition`` with the remedy for anything else."""
     text = text.strip()
-    if found := _LIST.fullmatch(text):
-        values = tuple(_unquoted(part) for part in found["values"].split(",") if part.strip())
+    if matched := _LIST.fullmatch(text):
+        values = tuple(_unquoted(part) for part in matched["values"].split(",") if part.strip())
         if not values:
             raise BadCondition(
                 f"has an empty list: {text!r}; name at least one value, such as 'zone in (us-1a, us-1b)'"
             )
-        op: Operator = "in" if found["op"] == "in" else "not in"
-        return Condition(found["key"], op, values)
-    if found := _FLAG.fullmatch(text):
-        return Condition(found["key"], "exists" if found["op"] == "exists" else "absent")
-    if found := _COMPARE.fullmatch(text):
-        value = _unquoted(found["value"])
-        compare: Operator = found["op"]  # type: ignore[assignment]  # the pattern allows exactly these
+        op: Operator = "in" if matched["op"] == "in" else "not in"
+        return Condition(matched["key"], op, values)
+    if matched := _FLAG.fullmatch(text):
+        return Condition(matched["key"], "exists" if matched["op"] == "exists" else "absent")
+    if matched := _COMPARE.fullmatch(text):
+        value = _unquoted(matched["value"])
+        compare: Operator = matched["op"]  # type: ignore[assignment]  # the pattern allows exactly these
         if compare in (">", ">=", "<", "<=") and _as_number(value) is None:
             raise BadCondition(f"compares with {value!r}, which is not a number: {text!r}")
-        return Condition(found["key"], compare, (value,))
+        return Condition(matched["key"], compare, (value,))
     raise BadCondition(
         f"is not a condition: {text!r}; write 'key == v', 'key != v', 'key in (a, b)', 'key not in (a, b)', "
         "'key exists', 'key absent', or compare with >, >=, <, <="

@@ -106,7 +106,7 @@ class UtilizationTarget:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown:
-    """Which rules may release slices of a group; a group without any never shrinks."""
+    """The rules that may release slices of a group; a group without any never shrinks."""
 
     idle_timeout: Seconds | None = None
     low_utilization: LowUtilization | None = None
@@ -199,7 +199,7 @@ _HEALTHY: Final = attrgetter("healthy")
 
 @dataclass(frozen=True)
 class Slice:
-    """The unit that is bought and released: one node, or several hosts that live and die together.
+    """The unit that is bought and released: one node, or several hosts that start and end together.
 
     A controller passes the same object again while nothing about a slice changes, so values that follow from it alone
     are computed once.
@@ -217,10 +217,10 @@ class Slice:
     Set for a slice whose group is gone; otherwise the group has it.
     """
     price: int = 0
-    """Nanodollars per hour, likewise."""
+    """Nanodollars per hour; set for a slice whose group is gone, as ``hosts``."""
     final: bool = False
-    """Its workload cannot take the cordon, drain or mark back: it offers nothing and is about to end, but counts for
-    the limits until it is gone."""
+    """Whether its workload cannot undo the cordon, drain or mark. Such a slice takes no demand and is about to end, but
+    counts for the limits until it is gone."""
 
     @property
     def taken_nodes(self) -> int:
@@ -232,13 +232,13 @@ class Slice:
         return any(map(_BUSY, self.nodes))
 
     @cached_attribute
-    def busy_count(self) -> bool:
+    def counts_as_busy(self) -> bool:
         """Whether it counts as busy; a slice in flight does not."""
         return self.busy and self.state not in IN_FLIGHT
 
     @cached_attribute
     def busy_group(self) -> str | None:
-        """Its group, if it is plainly busy: ready, with work, healthy, not marked. None otherwise."""
+        """Its group, if it is ready, busy, healthy and not marked; None otherwise."""
         if self.state != State.READY or self.marked_until is not None or self.final:
             return None
         return self.group if self.busy and self.healthy else None
@@ -334,7 +334,7 @@ class Demand:
     not_understood: bool = False
     """Whether ``held`` names something about it that the workload does not understand."""
     any_of: Alternatives = ()
-    """At least one of these lists of conditions holds; an earlier one is preferred to a later one."""
+    """Lists of conditions of which at least one must hold; an earlier one is preferred to a later one."""
     classes: tuple[str, ...] = ()
     """The classes of its tasks, sorted."""
     apart: tuple[Apart, ...] = ()

@@ -59,12 +59,13 @@ class ConstrainedPlacement:
         gang: bool = False,
         whole: bool = False,
     ) -> None:
-        """``whole``: the caller has no use for a part of the items."""
+        """``gang``: the items may exceed the launch rate. ``whole``: the caller rolls back unless all items are served
+        completely."""
         assert table.classes is not None
         self._whole, self._most = whole, UNBOUNDED
         self.draft, self.table, self.items, self.code, self.gang = draft, table, items, code, gang
         self.short: dict[tuple[int, Cell], int] = {}
-        """What could really be bought for an item in a cell, from the rounds before."""
+        """How many tasks of an item could be bought for in a cell in the rounds before."""
         self._headroom: Ints = np.zeros(0, np.int64)
         self._fits = FitCache(draft, table)
         self._markets = JointMarkets(draft, items, gang=gang)
@@ -125,7 +126,8 @@ class ConstrainedPlacement:
                 break
 
     def _tried(self, some: Sequence[int], served: list[Served], most: int = UNBOUNDED) -> bool:
-        """Places and buys for some items, at most ``most`` tasks of each; takes it back if a spread does not hold."""
+        """Serves some items, at most ``most`` tasks of each. If a spread does not hold then, rolls back and returns
+        False."""
         limits, runs = self.draft.limits, [len(served[index].runs) for index in some]
         checkpoint = self.draft.checkpoint(*self.tables())
         self._headroom = np.array(
@@ -142,7 +144,7 @@ class ConstrainedPlacement:
             self.short.update(missing)
         return False
 
-    # -- on what is there -------------------------------------------------------------------------------------------
+    # -- on existing nodes ------------------------------------------------------------------------------------------
 
     def _place(self, some: Sequence[int], served: list[Served]) -> list[Want]:
         """Places some items on rows; returns what must be bought for."""
@@ -356,7 +358,7 @@ class ConstrainedPlacement:
     # -- buying -----------------------------------------------------------------------------------------------------
 
     def _buy(self, wants: list[Want], served: list[Served]) -> dict[tuple[int, Cell], int]:
-        """Buys for all wants; returns what those got that did not get everything."""
+        """Buys for all wants; returns how many tasks could be bought for, for wants that were not served completely."""
         missing: dict[tuple[int, Cell], int] = {}
         for call in joint_purchases(wants, self.items):
             left = [want.count for want in call.wants]

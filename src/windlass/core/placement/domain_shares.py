@@ -1,9 +1,9 @@
-"""Domain shares decide how many tasks each label value gets, so that every skew and every cap holds.
+"""This module decides how many tasks each label value gets, so that every skew and every cap holds.
 
 Tasks start one by one, and each may only go where the constraint holds at that moment. For one label and one spread the
 result of the best order has a closed form: every domain that can grow that far reaches a common level, and no domain is
-more than the skew above the smallest. The number of tasks does not matter. With several labels at once single steps are
-made, and whole cycles of steps are repeated as often as the tasks last.
+more than the skew above the smallest. Its cost does not depend on the number of tasks. With several labels, tasks are
+assigned one by one until a cycle of steps is complete, and the cycle is then repeated as often as tasks and room allow.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ class _Steps:
                     table[label.value[cell]] += 1
 
     def repeat_cycle(self, count: int) -> int:
-        """Repeats the steps since the last cycle if every spread is level again, as often as tasks and room last.
-        Returns how many tasks that gave out."""
-        if not _has_come_round(self._labels, self._counts, self._counts_before):
+        """Repeats the steps since the last cycle as often as tasks and room allow, if all domains of every spread have
+        grown equally. Returns how many tasks were assigned."""
+        if not _grew_equally(self._labels, self._counts, self._counts_before):
             return 0
         step = self.taken - self._taken_before
         size = int(step.sum())
@@ -174,7 +174,7 @@ class _Steps:
         return times
 
 
-def _has_come_round(
+def _grew_equally(
     labels: Sequence[LabelShares], counts: Sequence[Sequence[Ints]], start: Sequence[Sequence[Ints]]
 ) -> bool:
     """Whether every eligible domain of every spread has grown by the same number."""

@@ -1,5 +1,5 @@
-"""This module makes one attempt to serve a gang: it holds its tasks, the offers table, and chooses the group of each
-new slice."""
+"""A ``Try`` is one attempt to serve a gang: its tasks, the offers table that they go on, and the choice of the group of
+each new slice."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Try:
     code: Code
 
     def tables(self) -> tuple[Offers, ...]:
-        """Returns the table that it uses, with its own copy of the free room for a request."""
+        """Returns the tables that a purchase changes: a request has its own, besides the offers of the draft."""
         return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
 
     def buy(
         self, group: int, slices: int, size: int, fill: Sequence[tuple[Need, int]] = (), choice: Choice | None = None
     ) -> Purchase:
-        """Buys slices for ``size`` tasks each; places those of ``fill`` at once, the caller places the others.
+        """Buys slices for ``size`` tasks each. Those of ``fill`` are placed; the caller places the others.
 
-        Room for a request stays free: demand finds it empty.
+        Slices for a request are bought empty: demand may use them.
         """
         purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, size),))
         self.draft.offer(purchase, self.table, tasks=fill)
@@ -63,17 +63,18 @@ class Try:
         return self.table.classes is not None and any(one.rules.binding or one.rules.classes for one in self.tasks)
 
     def allowed_groups(self, one: GangTasks) -> Bools:
-        """Returns the groups that the conditions and tolerations of some tasks allow."""
+        """Returns the groups that the conditions and tolerations of the tasks allow."""
         allowed, _ = self.draft.eligibility.answers(one.selector)
         return allowed[self.draft.profile_index]
 
     def count_on(self, one: GangTasks, rows: Ints, counts: Ints) -> None:
-        """Counts tasks on their rows for the constraints of others."""
+        """Counts tasks on their rows, for the constraints of other tasks."""
         if self.table.classes is not None and (one.rules.classes or one.rules.binding):
             self.table.classes.add(one.rules, rows, counts)
 
     def rules_hold(self, placed: Sequence[tuple[GangTasks, Ints, Ints]]) -> bool:
-        """Whether tasks may go on these rows, (rows, counts) each, one after the other."""
+        """Whether all constraints hold if the tasks go on these rows, (tasks, rows, counts) each, one after the
+        other."""
         if self.table.classes is None:
             return True
         classes = self.table.classes.copy()
@@ -134,7 +135,7 @@ def _within(classes: ClassCounts, bounds: Bounds, rows: Ints, counts: Ints) -> b
 
 
 def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
-    """Returns its tasks, the hardest first; equal bundles are merged."""
+    """Returns the tasks of a demand, the hardest first; equal bundles are merged."""
     known = draft.snapshot_tables.tasks
     if demand not in known:
         known[demand] = gang_tasks(demand, draft.kinds, draft.largest, draft.classes)

@@ -21,7 +21,7 @@ Chunk = list[tuple[int, int]]
 
 
 def slices_for(size: int, hosts: int) -> int | None:
-    """Returns the whole slices that a gang of this size takes; None when it cannot be divided into whole slices."""
+    """Returns how many slices a gang of this size takes; None if it cannot be divided into whole slices."""
     if size <= hosts:
         return 1
     return size // hosts if size % hosts == 0 else None
@@ -46,7 +46,7 @@ def _chunks(tasks: Tasks, per_slice: int) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Finds a slice that takes a part of a gang: for each task of the part, the rows that take it."""
+    """A slice that takes a part of a gang, with the rows of each kind of task of that part."""
 
     position: int
     chunk: Chunk
@@ -54,6 +54,7 @@ class _Loaded:
 
 
 def on_whole_slices(attempt: Try) -> Served | None:
+    """Places the gang on slices of one group, existing ones first, and buys the rest; None if no group can hold it."""
     draft, table = attempt.draft, attempt.table
     fresh = draft.group_table.fresh
     fits = np.minimum.reduce([fresh.capacity(one.need) for one in attempt.tasks])

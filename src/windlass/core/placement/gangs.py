@@ -30,7 +30,7 @@ from .gang_slices import on_whole_slices, take_on_own_hosts
 
 
 def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Served | None:
-    """Places and buys for the whole demand, or changes nothing and returns None."""
+    """Serves the whole demand and returns where it went, or changes nothing and returns None."""
     attempt = try_of(draft, table, demand, code)
     checkpoint = draft.checkpoint(*attempt.tables())
     match demand.gang:
@@ -124,7 +124,7 @@ def _bought(choices: list[Choice]) -> int:
 
 def _from_one_group(draft: PlanDraft, market: Market) -> list[Choice] | None:
     """Tries single groups: a mix of groups that reaches a limit may hide that one group alone could hold the gang."""
-    found = []
+    options = []
     for group in range(len(draft.groups)):
         alone = np.where(np.arange(len(draft.groups)) == group, market.headroom, 0)
         choices = draft.choose(replace(market, headroom=alone))
@@ -132,15 +132,16 @@ def _from_one_group(draft: PlanDraft, market: Market) -> list[Choice] | None:
             slices = sum(choice.batch.slices for choice in choices)
             cost = slices * int(market.price[group]) if draft.strategy == "cheapest" else 0
             nodes = slices * int(market.hosts[group])
-            found.append(((cost, int(market.rank[group]), nodes, group), choices))
-    return min(found, key=lambda item: item[0])[1] if found else None
+            options.append(((cost, int(market.rank[group]), nodes, group), choices))
+    return min(options, key=lambda item: item[0])[1] if options else None
 
 
 # -- same-node -----------------------------------------------------------------------------------------------------
 
 
 def together(tasks: Tasks) -> Need:
-    """Returns what a node must have at least to hold all tasks: sums, with shares left to ``holds_all``."""
+    """Returns the least that a node must have to hold all tasks: the sums of their needs. ``holds_all`` checks shares
+    of devices."""
     plain: dict[int, int] = {}
     whole: dict[tuple[int, int], int] = {}
     unknown: list[str] = []
@@ -160,7 +161,7 @@ def together(tasks: Tasks) -> Need:
 
 
 def _whole_first(tasks: Tasks) -> Tasks:
-    """Sort key: whole devices before shares, larger shares before smaller ones, which wastes the fewest devices."""
+    """Sorts tasks: whole devices before shares, larger shares before smaller ones. This wastes the fewest devices."""
     return sorted(tasks, key=lambda one: (bool(one.need.shares), -sum(amount for _, _, amount in one.need.shares)))
 
 
@@ -175,6 +176,7 @@ def holds_all(room: Room, row: int, tasks: Tasks) -> bool:
 
 
 def _on_one_node(attempt: Try) -> Served | None:
+    """Places all members on one node, an existing one first."""
     draft, table = attempt.draft, attempt.table
     floor = together(attempt.tasks)
     fits = table.capacity(floor, attempt.tasks[0].selector) > 0

@@ -37,8 +37,8 @@ def match(counts: Sequence[int], fits: Sequence[Bools]) -> list[list[int]] | Non
 
 
 def _vacated(path: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Applies a chain of (kind, destination class): each later kind leaves a class to make room for the one before
-    it."""
+    """Returns what a chain of moves vacates. Each (kind, class) of a chain moves into the class that the next kind
+    leaves."""
     return [(later[0], earlier[1]) for earlier, later in pairwise(path)]
 
 

@@ -71,7 +71,7 @@ def unneeded_for_min(draft: PlanDraft) -> dict[int, int]:
 
 
 def surplus(draft: PlanDraft, *states: State) -> frozenset[int]:
-    """Returns slices in flight, in some states, that no demand, minimum or request needs."""
+    """Returns the slices in these states that no demand, minimum or request needs."""
     if not any(draft.snapshot_tables.of(group, state) for group in range(len(draft.groups)) for state in states):
         return frozenset()
     placed, found = draft.placed(), set[int]()
@@ -116,7 +116,7 @@ def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> It
 
 
 def buy_ahead(draft: PlanDraft) -> None:
-    """Buys the slices of a given set, as far as the limits allow, and nothing else from here on."""
+    """Buys the slices of ``options.ahead``, as far as the limits allow. Nothing else is bought for demand then."""
     for group, slices in draft.options.ahead:
         if draft.limits.headroom(group, gang=True) >= slices:
             draft.offer(draft.buy(group, slices, Code.DEMAND), draft.offers)
@@ -141,7 +141,7 @@ def _recall(draft: PlanDraft, positions: list[int], code: Code) -> None:
 
 
 def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
-    """Returns slices of the group, purchases included, with no task and no placement."""
+    """Returns how many slices of the group, purchases included, have no task and no placement."""
     back = [p for p in draft.recalled if draft.group_of(p) == group]
     here = (p for p in (*draft.snapshot_tables.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
     free = sum(not placed[p] and p not in draft.released for p in here)
@@ -224,7 +224,7 @@ def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
 
 
 def _total_room(draft: PlanDraft) -> Offers:
-    """Returns every healthy node with its whole room, in the order in which requests take it."""
+    """Returns a table of every healthy node with its total room; the tiers are the order in which requests use them."""
     rows, tiers = draft.snapshot_tables.rows, []
     for position in rows.position.tolist():
         state = draft.slices[position].state

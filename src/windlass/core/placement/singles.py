@@ -103,7 +103,8 @@ def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) ->
 
 
 def _place_and_buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
-    """Places first and buys last; spares with accelerators are left to work that needs them while others can serve."""
+    """Places tasks on existing room, then buys for the rest. Tasks that need no accelerator use spares that have one
+    only if nothing else can hold them."""
     rows, groups = kept_spares(draft)
     without = [draft.options.spares_last or not (shape.need.whole or shape.need.shares) for shape in shapes]
     if not (rows.any() and any(without)):
@@ -157,8 +158,11 @@ def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]
 
 
 def _follow(draft: PlanDraft) -> bool:
-    """Tries tasks with ``together`` again after everything else, as long as some of them are served: the tasks that
-    they follow may have a lower priority, or belong to another gang. Returns whether any is served."""
+    """Tries waiting tasks with ``together`` again after everything else, until no more of them are served; returns
+    whether any was served.
+
+    The tasks that they must be with may have a lower priority, or belong to another gang.
+    """
     followed = False
     while _follow_in_gangs(draft) or _follow_singly(draft):
         followed = True
@@ -166,7 +170,7 @@ def _follow(draft: PlanDraft) -> bool:
 
 
 def _follow_in_gangs(draft: PlanDraft) -> bool:
-    """Whether a gang that waited is served now."""
+    """Serves waiting gangs with ``together``; returns whether any was served."""
     still = []
     for gang in draft.decisions.waiting_gangs:
         follows = bool(gang.together) or any(bundle.together for bundle in gang.bundles)
@@ -183,7 +187,7 @@ def _follow_in_gangs(draft: PlanDraft) -> bool:
 
 
 def _follow_singly(draft: PlanDraft) -> bool:
-    """Whether single tasks that waited are served now."""
+    """Serves waiting single tasks with ``together``; returns whether any was served."""
     again = [(shape, left) for shape, left in draft.decisions.waiting_shapes if shape.rules.together]
     if not again:
         return False
@@ -230,7 +234,10 @@ def _buy_stage(
     offer: bool,
     barred: Bools | None,
 ) -> None:
-    """Buys for what is left, with this many alternatives of ``any_of``; ``barred``: [shape, group] not to be bought."""
+    """Buys for what is left of the shapes.
+
+    ``stage``: see ``PlanDraft.market``. ``barred``: the [shape, group] pairs that must not be bought.
+    """
     short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
     if not short:
         return

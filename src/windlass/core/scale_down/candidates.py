@@ -114,7 +114,7 @@ class Release:
         return sum([self.free[group] for group in scope.groups])
 
     def release(self, position: int, reason: Reason) -> bool:
-        """Releases it unless a minimum needs it."""
+        """Releases a slice unless a minimum needs it; returns whether it was released."""
         group = self.draft.group_of(position)
         assert group is not None
         if floor := self.floor(position):
@@ -126,7 +126,7 @@ class Release:
         return True
 
     def take_from_free(self, position: int) -> None:
-        """Counts a slice that is kept for work no longer as a free one."""
+        """Stops counting a slice as free, because it is kept for work."""
         group = self.draft.group_of(position)
         assert group is not None
         self.free[group] -= self.is_free(position)

@@ -74,7 +74,7 @@ def _note(release: Release, positions: list[int], reason: Reason) -> None:
 
 
 def release_by_utilization(release: Release) -> None:
-    """Removes marks from busy and needed slices, drains the expired, sets new marks.
+    """Removes marks from busy and needed slices, drains slices whose mark has expired, and sets new marks.
 
     In a frozen group only demand removes a mark.
     """
@@ -93,8 +93,7 @@ def release_by_utilization(release: Release) -> None:
 
 
 def _drain_final(release: Release, position: int) -> None:
-    """Handles a mark that its workload cannot take back: the slice is drained when it is due, whatever is in use by
-    then."""
+    """Drains a slice whose mark has expired and cannot be undone by its workload, whatever the utilization is."""
     draft = release.draft
     item, group = draft.slices[position], draft.group_of(position)
     if item.state != State.READY or item.marked_until is None or group is None or draft.groups[group].frozen:

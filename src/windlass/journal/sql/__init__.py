@@ -1,4 +1,4 @@
-"""The SQL journal: everything that all databases share.
+"""This package has everything that the journals in SQL databases share.
 
 ``schema`` has the tables, the check of the epoch, and what a database must provide; ``records`` appends and reads;
 ``checkpoints`` saves states and compacts; ``leases`` has the leader lease; ``health`` checks all of it.

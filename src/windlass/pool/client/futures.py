@@ -360,7 +360,7 @@ class AllFuture(Future[Any]):
         self.set_running_or_notify_cancel()
 
     def begin(self, started: Started, count: int) -> None:
-        """These are the tasks."""
+        """Set the tasks of the future."""
         self.started, self._left = started, count
         if not count:
             self._end(whole=True)

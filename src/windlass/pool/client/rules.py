@@ -36,20 +36,20 @@ def _listed(given: Rule | Sequence[Rule]) -> Sequence[Any]:
     return (given,) if isinstance(given, str | Mapping) or not isinstance(given, Sequence) else given
 
 
-def _read(what: str, given: Any, known: Mapping[str, Any], domain: str, class_: str, name: str) -> dict[str, Any]:
-    example = f"{what}='node'" if what == "apart" else f"{what}='zone'"
+def _read(option: str, given: Any, known: Mapping[str, Any], domain: str, class_: str, name: str) -> dict[str, Any]:
+    example = f"{option}='node'" if option == "apart" else f"{option}='zone'"
     if isinstance(given, str):
         given = {domain: given}
     if not isinstance(given, Mapping):
-        raise BadPool(f"{what} must be such as {example}, or {{{domain!r}: 'zone', ...}}, is {given!r}")
+        raise BadPool(f"{option} must be such as {example}, or {{{domain!r}: 'zone', ...}}, is {given!r}")
     if unknown := [key for key in given if key not in known]:
-        raise BadPool(f"{what} has no {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
-    found = {**known, class_: name, **given}
+        raise BadPool(f"{option} has no {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+    rule = {**known, class_: name, **given}
     for key in (domain, class_):
-        if not isinstance(found[key], str) or not found[key]:
-            raise BadPool(f"{what}: {key} must be a name, is {found[key]!r}; write it such as {example}")
-    for key in found.keys() - {domain, class_}:
+        if not isinstance(rule[key], str) or not rule[key]:
+            raise BadPool(f"{option}: {key} must be a name, is {rule[key]!r}; write it such as {example}")
+    for key in rule.keys() - {domain, class_}:
         lowest = 0 if key == "at_most" else 1
-        if not is_whole(found[key], lowest, MOST):
-            raise BadPool(f"{what}: {key} must be a whole number, at least {lowest}, is {found[key]!r}")
-    return found
+        if not is_whole(rule[key], lowest, MOST):
+            raise BadPool(f"{option}: {key} must be a whole number, at least {lowest}, is {rule[key]!r}")
+    return rule

@@ -6,7 +6,7 @@ the pool's thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from windlass.control.reconcile.provider_health import availability_of
 from windlass.control.record.costs import charged
 from windlass.control.report.current import PlannedState, planned_state
 from windlass.control.report.history import SliceHistory, launches_for, life_of, wait_of
+from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, State
 from windlass.core.model.reasons import Code, nearest_names, plural, seconds
 from windlass.core.model.snapshot import Demand
@@ -98,38 +99,11 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
     joined: dict[str, list[PoolNode]] = {}
     for node in runtime.task_book.nodes.values():
         joined.setdefault(node.slice_id, []).append(node)
-    nodes = []
     ranks = {name: min(node.number for node in some) for name, some in joined.items()}
-    records = controller_state.fleet.slices.values()
-    for record in sorted(records, key=lambda one: (ranks.get(one.id, len(ranks)), _order(one.id))):
-        mine = joined.get(record.id, [])
-        code, why = planned.stay(record)
-        tasks = sum(node.tasks() for node in mine)
-        silent = [node.silent_since for node in mine if node.silent_since is not None]
-        if record.state == State.READY and not mine and runtime.task_book.engine_problem:
-            why = "the engine does not reach it"
-        elif record.state == State.READY and not mine:
-            why = "it does not answer; its tasks run on other nodes, and it is being replaced"
-        elif silent:
-            limit = seconds(runtime.shape.settings.policy.unhealthy_timeout)
-            why = f"no heartbeat for {seconds(now - min(silent))}; it is replaced after {limit}"
-        elif code == Code.BUSY:  # the reason of the last plan may be old; the book knows what runs now
-            why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
-        elif code == Code.PROTECTED:
-            why = "idle; the head is released last"
-        nodes.append(
-            NodeStatus(
-                record.id,
-                ranks.get(record.id),
-                record.group,
-                str(record.state),
-                max(0.0, now - record.since),
-                sum(len(node.slots) for node in mine),
-                tasks,
-                sum(node.done for node in mine),
-                why,
-            )
-        )
+    records = sorted(
+        controller_state.fleet.slices.values(), key=lambda one: (ranks.get(one.id, len(ranks)), _order(one.id))
+    )
+    nodes = [_node_status(runtime, planned, record, joined.get(record.id, [])) for record in records]
     accounts = charged(controller_state.account, controller_state.fleet, controller_state.stay, now)
     return PoolStatus(
         nodes=tuple(nodes),
@@ -148,6 +122,37 @@ def status_of(runtime: PoolRuntime) -> PoolStatus:
             + ([runtime.service.problem] if runtime.service.problem else [])
             + list(_next_tries(runtime))
         ),
+    )
+
+
+def _node_status(
+    runtime: PoolRuntime, planned: PlannedState, record: SliceRecord, joined: Sequence[PoolNode]
+) -> NodeStatus:
+    """Return the status of one slice. ``joined``: its nodes that have joined the pool."""
+    code, why = planned.stay(record)
+    tasks = sum(node.tasks() for node in joined)
+    silent = [node.silent_since for node in joined if node.silent_since is not None]
+    if record.state == State.READY and not joined and runtime.task_book.engine_problem:
+        why = "the engine does not reach it"
+    elif record.state == State.READY and not joined:
+        why = "it does not answer; its tasks run on other nodes, and it is being replaced"
+    elif silent:
+        limit = seconds(runtime.shape.settings.policy.unhealthy_timeout)
+        why = f"no heartbeat for {seconds(planned.now - min(silent))}; it is replaced after {limit}"
+    elif code == Code.BUSY:  # the reason of the last plan may be old; the book knows what runs now
+        why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
+    elif code == Code.PROTECTED:
+        why = "idle; the head is released last"
+    return NodeStatus(
+        record.id,
+        min([node.number for node in joined], default=None),
+        record.group,
+        str(record.state),
+        max(0.0, planned.now - record.since),
+        sum(len(node.slots) for node in joined),
+        tasks,
+        sum(node.done for node in joined),
+        why,
     )
 
 

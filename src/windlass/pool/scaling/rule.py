@@ -3,7 +3,7 @@
     queued work with no free slot          -> nodes for ceil((queued + running) / slots), at once
     nothing running for the idle timeout   -> min
     something runs, nothing is queued, and little is used for a while -> ceil(running / slots) and one more
-    else                                   -> as it is
+    else                                   -> no change
 
 Growing is never damped. Shrinking waits until the use has been low for the cooldown, and for another cooldown after
 each shrink, so a pause between two phases of work costs no nodes. Nodes that boot count as nodes. The rule is pure:

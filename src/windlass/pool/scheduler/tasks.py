@@ -20,8 +20,8 @@ SLOTS: Final = "slots"
 LOST_RETRIES: Final = 3
 """How often a task without ``retries`` runs again after lost nodes. It never does after its own exception."""
 CRASH_RETRIES: Final = 1
-"""How often a task without ``retries`` runs again after a crash of its process. One run more tells a task that crashes
-from one that something else has killed; with more, a task that crashes after an hour would be reported after a day.
+"""How often a task without ``retries`` runs again after a crash of its process. A second run shows whether the task
+itself crashes or something else killed it; with more, a task that crashes after an hour would be reported after a day.
 """
 
 

@@ -283,7 +283,7 @@ def _failed(error: BaseException) -> ItemResult:
     ):
         try:
             blob = _dumped(way())
-            pickle.loads(blob)  # many an exception can be pickled and not unpickled: better seen here
+            pickle.loads(blob)  # some exceptions can be pickled but not unpickled: that must fail here, not in the pool
         except Exception:  # noqa: BLE001  # each class fails in its own way
             continue
         return ItemResult("error", blob, text)

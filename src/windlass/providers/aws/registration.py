@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``aws``."""
+"""This module declares the provider type ``aws``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``kuberay``."""
+"""This module declares the provider type ``kuberay``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``kwok``."""
+"""This module declares the provider type ``kwok``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``local``."""
+"""This module declares the provider type ``local``."""
 
 from __future__ import annotations
 

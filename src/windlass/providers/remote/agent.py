@@ -25,6 +25,7 @@ import threading
 import time
 import urllib.request
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ class Session:
         phase, is_whole = "starting", True
         try:
             assert process.stdout is not None
-            for raw in iter(lambda: process.stdout.readline(4096), b""):  # type: ignore[union-attr]
+            for raw in iter(partial(process.stdout.readline, 4096), b""):
                 text = raw.decode("utf-8", "replace").rstrip("\n")
                 begun, is_whole = not is_whole, raw.endswith(b"\n")
                 if begun and lines:  # the rest of a long line, so that no secret is cut in two

@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``ssh``."""
+"""This module declares the provider type ``ssh``."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class TokenFile:
                 raise TokenError(f"{place}: a line is ROLE TOKEN NAME")
             role, secret, name = words
             if role not in PREFIXES:
-                raise TokenError(f"{place}: {role} is no role: operator or viewer")
+                raise TokenError(f"{place}: {role} is not a role: write operator or viewer")
             if not secret.startswith(PREFIXES[role]) or len(secret) < 20:
                 raise TokenError(
                     f"{place}: the token of a {role} begins with {PREFIXES[role]} and has 20 letters or more"
@@ -99,7 +99,7 @@ class TokenFile:
     def create(self, role: Role, name: str) -> Token:
         """Adds a token; raises an error if the name is taken or invalid."""
         if not NAME.fullmatch(name):
-            raise TokenError(f"{name!r} is no name: letters, digits and . _ @ - only, at most 64")
+            raise TokenError(f"{name!r} is not a valid name: letters, digits and . _ @ - only, at most 64")
         there = self.tokens()
         if any(one.name == name for one in there):
             raise TokenError(f"there is a token named {name} already: revoke it first, or take another name")

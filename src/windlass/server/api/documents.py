@@ -68,7 +68,7 @@ def listed(
     if sort:
         key, down = sort.removeprefix("-"), sort.startswith("-")
         if found and key not in found[0]:
-            raise Problem("invalid", f"sort: {key} is no key of a row.", mistakes=[f"sort: {key} is not known"])
+            raise Problem("invalid", f"sort: {key} is not a key of a row.", mistakes=[f"sort: {key} is not known"])
         found.sort(key=lambda row: _sortable(row[key]), reverse=down)
     start = _offset(cursor, {"group": group, "state": state, "code": code, "q": text, "sort": sort})
     page = found[start : start + limit]

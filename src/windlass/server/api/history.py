@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -41,17 +42,19 @@ def add_history(app: FastAPI, server: Server) -> None:
             fits = (kind is None or line.kind == kind) and (code is None or line.code == code)
             return fits and (not alarms or line.alarm == (alarms in ("true", "1")))
 
-        scope = {
-            "after": number("after", after),
-            "before": number("before", before),
-            "since": instant("since", since),
-            "until": instant("until", until),
-            "subject": subject,
-            "wanted": wanted,
-            "limit": whole("limit", limit, 1, documents.MOST, 100),
-        }
+        page = partial(
+            documents.events,
+            server.feed,
+            after=number("after", after),
+            before=number("before", before),
+            since=instant("since", since),
+            until=instant("until", until),
+            subject=subject,
+            wanted=wanted,
+            limit=whole("limit", limit, 1, documents.MOST, 100),
+        )
         server.current()
-        return answer(request, await asyncio.to_thread(lambda: documents.events(server.feed, **scope)))  # type: ignore[arg-type]
+        return answer(request, await asyncio.to_thread(page))
 
     @app.get(f"{API}/stream")
     async def stream(request: Request, topics: str | None = None, after: str | None = None) -> Response:

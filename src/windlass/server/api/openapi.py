@@ -112,7 +112,6 @@ READ: Final[dict[str, tuple[str, str, tuple[Parameter, ...]]]] = {
 }
 OF_NOW: Final = ("/status", "/groups", "/slices", "/demands", "/nodes", "/plan")
 """Documents that carry the number of the last record as their ETag."""
-OPEN: Final = ("/version", "/openapi.json")
 ORDER_BODY: Final = record(
     what={"type": "string", "enum": ["drain", "undrain", "freeze", "resume"]},
     subject={"type": "string", "minLength": 1, "maxLength": 500},
@@ -167,6 +166,32 @@ def _in_path(name: str, schema: dict[str, Any]) -> list[dict[str, Any]]:
 def document() -> dict[str, Any]:
     """Returns the document, with every route, answer and problem."""
     paths: dict[str, Any] = {}
+    for part in (_reading(), _orders(), _what_ifs(), _sessions(), _without_token()):
+        for path, methods in part.items():
+            paths.setdefault(path, {}).update(methods)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Windlass",
+            "version": __version__,
+            "summary": "What waits, why, and which machines can be launched.",
+        },
+        "servers": [{"url": "/api/v1"}],
+        "security": [{"token": []}, {"session": []}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": COMPONENTS,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "windlass_session"},
+            },
+        },
+    }
+
+
+def _reading() -> dict[str, Any]:
+    """Returns the routes that show the cluster, now and in the past."""
+    paths: dict[str, Any] = {}
     for path, (name, text, parameters) in READ.items():
         extra = ("unknown-name",) if path == "/why" else ()
         answers = {"200": _json(name, text), **_problems(*_GUARD, "bad-time", "bad-cursor", "too-old", *extra)}
@@ -196,73 +221,91 @@ def document() -> dict[str, Any]:
             },
         }
     }
+    return paths
+
+
+def _orders() -> dict[str, Any]:
+    """Returns the routes that take orders of operators."""
     key = {"name": "Idempotency-Key", "in": "header", "required": False, "schema": TEXT}
-    paths["/orders"]["post"] = {
-        "operationId": "give-order",
-        "summary": "Drains or undrains a slice, freezes or resumes a group. For operators.",
-        "parameters": [key],
-        "requestBody": _body(ORDER_BODY),
-        "responses": {
-            "202": _json("Order", "The order is in the journal."),
-            **_problems(*_CHANGE, "unknown-name", "already-ending", "not-frozen"),
-        },
-    }
-    paths["/orders/{seq}"] = {
-        "get": {
-            "operationId": "order",
-            "summary": "An order and its outcome.",
-            "parameters": _in_path("seq", SEQ),
-            "responses": {"200": _json("Order", "The order."), **_problems(*_GUARD, "unknown-order")},
-        }
-    }
-    paths["/what-if"] = {
-        "post": {
-            "operationId": "start-what-if",
-            "summary": "Replays the recorded time under other settings.",
-            "requestBody": _body(WHAT_IF_BODY),
-            "responses": {"202": _json("Started", "The replay is queued."), **_problems(*_CHANGE)},
-        }
-    }
-    paths["/what-if/{id}"] = {
-        "get": {
-            "operationId": "what-if",
-            "summary": "The progress of a replay, and its answer.",
-            "parameters": _in_path("id", TEXT),
-            "responses": {"200": _json("WhatIf", "The replay."), **_problems(*_GUARD)},
-        },
-        "delete": {
-            "operationId": "end-what-if",
-            "summary": "Ends and deletes a replay.",
-            "parameters": _in_path("id", TEXT),
-            "responses": {"204": {"description": "The replay is deleted."}, **_problems(*_CHANGE)},
-        },
-    }
-    login = record(token={"type": "string", "minLength": 1})
-    paths["/session"] = {
-        "post": {
-            "operationId": "log-in",
-            "summary": "Exchanges a token for a session cookie.",
-            "security": [],
-            "requestBody": _body(login),
-            "responses": {"204": {"description": "The cookie is set."}, **_problems(*_CHANGE)},
-        },
-        "delete": {
-            "operationId": "log-out",
-            "summary": "Ends the session of this browser.",
-            "security": [],
-            "responses": {"204": {"description": "The cookie is gone."}, **_problems(*_CHANGE)},
-        },
-    }
-    for path, name in (("/version", "Version"), ("/openapi.json", "")):
-        answer = (
-            _json(name, "The version.")
-            if name
-            else {
-                "description": "This document.",
-                "content": {"application/json": {"schema": {"type": "object"}}},
+    return {
+        "/orders": {
+            "post": {
+                "operationId": "give-order",
+                "summary": "Drains or undrains a slice, freezes or resumes a group. For operators.",
+                "parameters": [key],
+                "requestBody": _body(ORDER_BODY),
+                "responses": {
+                    "202": _json("Order", "The order is in the journal."),
+                    **_problems(*_CHANGE, "unknown-name", "already-ending", "not-frozen"),
+                },
             }
-        )
-        paths[path] = {
+        },
+        "/orders/{seq}": {
+            "get": {
+                "operationId": "order",
+                "summary": "An order and its outcome.",
+                "parameters": _in_path("seq", SEQ),
+                "responses": {"200": _json("Order", "The order."), **_problems(*_GUARD, "unknown-order")},
+            }
+        },
+    }
+
+
+def _what_ifs() -> dict[str, Any]:
+    """Returns the routes that start, show and end replays."""
+    return {
+        "/what-if": {
+            "post": {
+                "operationId": "start-what-if",
+                "summary": "Replays the recorded time under other settings.",
+                "requestBody": _body(WHAT_IF_BODY),
+                "responses": {"202": _json("Started", "The replay is queued."), **_problems(*_CHANGE)},
+            }
+        },
+        "/what-if/{id}": {
+            "get": {
+                "operationId": "what-if",
+                "summary": "The progress of a replay, and its answer.",
+                "parameters": _in_path("id", TEXT),
+                "responses": {"200": _json("WhatIf", "The replay."), **_problems(*_GUARD)},
+            },
+            "delete": {
+                "operationId": "end-what-if",
+                "summary": "Ends and deletes a replay.",
+                "parameters": _in_path("id", TEXT),
+                "responses": {"204": {"description": "The replay is deleted."}, **_problems(*_CHANGE)},
+            },
+        },
+    }
+
+
+def _sessions() -> dict[str, Any]:
+    """Returns the routes that log in and out."""
+    return {
+        "/session": {
+            "post": {
+                "operationId": "log-in",
+                "summary": "Exchanges a token for a session cookie.",
+                "security": [],
+                "requestBody": _body(record(token={"type": "string", "minLength": 1})),
+                "responses": {"204": {"description": "The cookie is set."}, **_problems(*_CHANGE)},
+            },
+            "delete": {
+                "operationId": "log-out",
+                "summary": "Ends the session of this browser.",
+                "security": [],
+                "responses": {"204": {"description": "The cookie is gone."}, **_problems(*_CHANGE)},
+            },
+        }
+    }
+
+
+def _without_token() -> dict[str, Any]:
+    """Returns the routes that need no token."""
+    this = {"description": "This document.", "content": {"application/json": {"schema": {"type": "object"}}}}
+    answers = {"/version": _json("Version", "The version."), "/openapi.json": this}
+    return {
+        path: {
             "get": {
                 "operationId": path.strip("/").replace(".", "-"),
                 "summary": answer["description"],
@@ -270,21 +313,5 @@ def document() -> dict[str, Any]:
                 "responses": {"200": answer, **_problems("host-refused", "rate-limited", "unauthenticated")},
             }
         }
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Windlass",
-            "version": __version__,
-            "summary": "What waits, why, and which machines can be launched.",
-        },
-        "servers": [{"url": "/api/v1"}],
-        "security": [{"token": []}, {"session": []}],
-        "paths": dict(sorted(paths.items())),
-        "components": {
-            "schemas": COMPONENTS,
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "windlass_session"},
-            },
-        },
+        for path, answer in answers.items()
     }

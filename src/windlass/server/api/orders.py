@@ -39,7 +39,7 @@ def checked_order(body: Any, known: Current, frozen: Mapping[str, str]) -> tuple
     """
     mistakes = []
     if not isinstance(body, Mapping):
-        raise Problem("invalid", "The body is an object with what and subject.", mistakes=["the body is no object"])
+        raise Problem("invalid", "The body is an object with what and subject.", mistakes=["the body is not an object"])
     what, subject, comment = body.get("what"), body.get("subject"), body.get("comment")
     if what not in WHAT:
         mistakes.append(f"what: must be one of {', '.join(WHAT)}")

@@ -1,4 +1,5 @@
-"""Checks the end of a run, when the faults are over: everything that can be placed must be, and no surplus is left."""
+"""This module checks the end of a run, when the faults are over: everything that can be placed must be, and no surplus
+is left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Compares slices that a controller gives up, and its launches, with the machines of the simulated clouds. Everything
-is measured by the true time and the clouds' own data, never by the controller's records, which are what is checked: its
-clock may be off.
-"""
+"""This module compares slices that a controller gives up, and its launches, with the machines of the simulated clouds.
+Everything is measured by the true time and the clouds' own data, never by the controller's records, which are what is
+checked: its clock may be off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated machines: the price and boot time of a kind, and the life of one machine.
+"""This module simulates machines: the price and boot time of a kind, and the life of one machine.
 
 The future of a machine (when it is up, when each host joins, when it is preempted) is computed when it is launched,
 from its order, the seed and the faults. Only a terminate, a preemption or a manual change alters it later.

@@ -1,4 +1,4 @@
-"""The declaration of the provider type ``simulated``."""
+"""This module declares the provider type ``simulated``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock over time: how many spot machines were available in a zone, from a recording.
+"""A StockRecording says how many spot machines were available in a zone over time.
 
 A recording is a list of intervals with the number of machines available at once. The simulated stock of a zone follows
 it: a launch beyond it is refused for lack of capacity, and when it falls, surplus machines are preempted. A recording
@@ -78,17 +78,17 @@ def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[
     for row in reader:
         if all(row[name] == value for name, value in only.items()):
             try:
-                stretch = (float(row["start_s"]), float(row["length_s"]), int(row["available"]))
+                interval = (float(row["start_s"]), float(row["length_s"]), int(row["available"]))
             except (TypeError, ValueError) as error:
                 raise StockError(f"{file}, line {reader.line_num}: {error}") from None
-            if stretch[1] <= 0 or stretch[2] < 0:
-                raise StockError(f"{file}, line {reader.line_num}: a stretch must last, and nothing is below 0")
-            rows.setdefault(tuple(row[name] for name in apart), []).append(stretch)
+            if interval[1] <= 0 or interval[2] < 0:
+                raise StockError(f"{file}, line {reader.line_num}: length_s must be above 0, and available at least 0")
+            rows.setdefault(tuple(row[name] for name in apart), []).append(interval)
     if not rows:
         raise StockError(f"{file}: no row has {', '.join(f'{name}={value}' for name, value in only.items()) or 'it'}")
     _one_a_zone(file, apart, list(rows))
-    if not any(available for stretches in rows.values() for _, _, available in stretches):
-        raise StockError(f"{file}: nothing could ever be had")
+    if not any(available for intervals in rows.values() for _, _, available in intervals):
+        raise StockError(f"{file}: available is 0 in every row")
     return tuple(_recording(file, one[apart.index("zone")], sorted(rows[one])) for one in sorted(rows))
 
 
@@ -107,11 +107,11 @@ def _one_a_zone(file: Path, apart: list[str], found: list[tuple[str, ...]]) -> N
             )
 
 
-def _recording(file: Path, zone: str, stretches: list[tuple[float, float, int]]) -> StockRecording:
-    first, end = stretches[0][0], stretches[0][0]
-    for start, length, _ in stretches:
+def _recording(file: Path, zone: str, intervals: list[tuple[float, float, int]]) -> StockRecording:
+    first, end = intervals[0][0], intervals[0][0]
+    for start, length, _ in intervals:
         if abs(start - end) > 1:
             raise StockError(f"{file}: {zone} has a gap or an overlap at {min(start, end):g} s")
         end = start + length
-    starts = tuple(start - first for start, _, _ in stretches)
-    return StockRecording(zone, starts, tuple(available for _, _, available in stretches), end - first)
+    starts = tuple(start - first for start, _, _ in intervals)
+    return StockRecording(zone, starts, tuple(available for _, _, available in intervals), end - first)

@@ -1,1 +1,1 @@
-"""Faults: the catalogue of faults of a simulation, presets, and the points where controllers crash."""
+"""This package has the faults of a simulation: the catalogue, presets, and the points where controllers crash."""

@@ -1,4 +1,4 @@
-"""The catalogue of faults: each has a rate, a time window and a target.
+"""The catalogue lists the faults of a simulation; each has a rate, a time window and a target.
 
 A fault is plain data; a fault set is a list of them. ``rate`` is per occasion: per launch, per list, per machine, per
 cordon; for external faults (``HOURLY``) per hour. Permanent faults of a machine (its boot, its hosts) are decided when

@@ -1,4 +1,4 @@
-"""Crash points: a controller can die before, during and after every journal write, and before and after every outside
+"""This module kills a controller before, during or after a journal write, or before or after an outside
 call. A controller gets the journal, the providers and the workload in wrappers that share a ``Lifeline``. Once it is
 cut, that call and every later one raises: a dead process does nothing. Programs and journals have versions too: an
 older program may read newer tables, but not write them.

@@ -1,4 +1,4 @@
-"""Distorts a workload's view: demand that is absent, doubled, malformed or invented."""
+"""This module distorts a workload's view: demand that is absent, doubled, malformed or invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Presets: named fault sets, each of a strength that a controller must survive without breaking an invariant.
+"""This module defines named fault sets, each of a strength that a controller must survive without breaking an
+invariant.
 
 The strengths stay within the assumptions of a controller. A list may lag, but not longer than ``vanish_timeout``; a
 node may be invisible, but not longer than ``unhealthy_timeout``. Beyond those no controller could distinguish a live
@@ -147,11 +148,11 @@ def _fault(index: int, data: Mapping[str, Any]) -> Fault:
         if key in ("rate", "start", "end", "seconds", "notice"):
             if not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise BadFaultSet(f"[{index}].{key}: must be a number from 0, is {shown(value)}")
-            fault = replace(fault, **{key: float(value)})  # type: ignore[arg-type]
+            fault = replace(fault, **{key: float(value)})  # type: ignore[arg-type]  # a field of numbers
         elif key in ("groups", "zones"):
             if not isinstance(value, list):
                 raise BadFaultSet(f"[{index}].{key}: must be a list of names, is {shown(value)}")
-            fault = replace(fault, **{key: frozenset(map(str, value))})  # type: ignore[arg-type]
+            fault = replace(fault, **{key: frozenset(map(str, value))})  # type: ignore[arg-type]  # a field of names
         elif key != "kind":
             raise BadFaultSet(
                 f"[{index}].{key}: unknown key; a fault has kind, rate, start, end, groups, zones, seconds and notice"

@@ -1,4 +1,4 @@
-"""Makes a random script from a seed: settings, work, and a random subset of all faults."""
+"""This module makes a random script from a seed: settings, work, and a random subset of all faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shrinks a failing run to the smallest script that still fails, and writes it as a test.
+"""This module shrinks a failing run to the smallest script that still fails, and writes it as a test.
 
 It removes one thing at a time (a fault, a job, a group, half of the time) as long as the same invariant breaks.
 """

@@ -1,4 +1,5 @@
-"""External faults at an hourly rate: zone preemption, manual console changes, clock jumps, reloads, other versions."""
+"""This module applies external faults, at an hourly rate: zone preemption, manual console changes, clock jumps,
+reloads, other versions."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ class Simulation:
         mortal: Callable[[Any], Any] = (
             (lambda one: CrashingCalls(one, lifeline)) if WRAPPED & self.fault_set.by_kind.keys() else lambda one: one
         )
-        leader = SimulatedLeader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
+        leader = SimulatedLeader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]  # set below
         leader.controller = self.controller(
             self.settings,
             {name: mortal(cloud) for name, cloud in self.clouds.items()},

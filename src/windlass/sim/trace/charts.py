@@ -1,4 +1,4 @@
-"""Charts of simulated runs: one self-contained HTML file with SVG curves."""
+"""This module draws charts of simulated runs, as one self-contained HTML file with SVG curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of a simulated run: its cost, how long work waited, and curves over time."""
+"""This module measures a simulated run: its cost, how long work waited, and curves over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offline bound: a cost that no policy can beat, because it knows the future and shares machines freely.
+"""The offline bound is a cost that no policy can beat, because it knows the future and shares machines freely.
 
 Each task pays, for exactly its run time, the share of a machine that its largest need takes, of the cheapest kind.
 There is no boot time, no idle time and no fragmentation.

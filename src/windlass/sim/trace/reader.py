@@ -1,4 +1,4 @@
-"""Reads job traces from CSV files as jobs for the simulated workload.
+"""This module reads job traces from CSV files as jobs for the simulated workload.
 
 Columns: ``job_id, submit_s, duration_s, tasks`` (per job), ``cpu, mem_gib, gpu`` (per task), ``gpu_model`` (accepted
 models, separated by ``|``; empty: any), ``gang`` (1: its tasks start together). Other columns are ignored. A job
@@ -56,7 +56,7 @@ def read_trace(file: Path, limit: int | None = None) -> Trace:
     reader = csv_rows(file, TraceError)
     missing = [name for name in COLUMNS[:7] if name not in (reader.fieldnames or ())]
     if missing:
-        raise TraceError(f"{file}: is no trace: it has no column {', '.join(missing)}")
+        raise TraceError(f"{file}: is not a trace: it has no column {', '.join(missing)}")
     jobs, left_out = [], 0
     shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]] = {}
     repeated: dict[str, int] = {}
@@ -116,7 +116,7 @@ def _job(row: Mapping[str, str], shapes: dict[tuple[str, ...], tuple[Amounts, tu
 def _shape(cpu: str, memory: str, gpu: str, models: str) -> tuple[Amounts, tuple[Condition, ...]]:
     needs = {"cpu": round(float(cpu) * 1000), "memory": round(float(memory) * 2**30), "gpu": round(float(gpu) * 1000)}
     if any(amount < 0 for amount in needs.values()):
-        raise ValueError(f"needs less than nothing: cpu {cpu}, mem_gib {memory}, gpu {gpu}")
+        raise ValueError(f"needs must not be negative: cpu {cpu}, mem_gib {memory}, gpu {gpu}")
     if needs["gpu"] > 1000 and needs["gpu"] % 1000:
         raise ValueError(f"gpu {gpu}: above 1 it must be a whole number")
     where = (Condition(MODEL, "in", tuple(models.split("|"))),) if models else ()

@@ -1,4 +1,4 @@
-"""Runs a job trace on the machines of some settings and measures it until nothing more happens."""
+"""This module runs a job trace on the machines of some settings and measures it until nothing more happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infers how long recorded work ran from the resources that nodes had in use at each observation.
+"""This module infers how long recorded work ran from the resources that nodes had in use at each observation.
 
 A task starts when it stops waiting. Its node is the one whose use grew by that amount in the same observation; its end
 is when the use of that node falls by it. Use beyond that is a task that started on arrival. Three things cannot be seen

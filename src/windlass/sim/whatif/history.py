@@ -1,4 +1,4 @@
-"""The recorded history of a journal: its cost, how long work waited, what was launched and stopped.
+"""HistoryReader reads the history of a journal: its cost, how long work waited, what was launched and stopped.
 
 Journals of real and simulated controllers are read by the same code, pass by pass, so that both can be compared. Times
 are those of the passes: what happens between two is seen at the second.

@@ -1,4 +1,5 @@
-"""Reruns the work of a recording in the simulated cloud under other settings, up to the instant where it ends."""
+"""This module reruns the work of a recording in the simulated cloud under other settings, up to the instant where it
+ends."""
 
 from __future__ import annotations
 

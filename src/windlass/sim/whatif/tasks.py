@@ -1,4 +1,4 @@
-"""Tasks as a journal shows them: when they arrived, started and ended, as far as visible."""
+"""A RecordedTask is a task as a journal shows it: when it arrived, started and ended, as far as visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cordons of the simulated workload: which slices take no new work, and when that is acknowledged.
+"""Cordons records which slices of the simulated workload take no new work, and when that is acknowledged.
 
 Calls may arrive late and in any order. A cordon counts if its epoch is newer than any seen or lifted before.
 """

@@ -1,4 +1,4 @@
-"""Jobs of the simulated workload: when they arrive, how long they run, and how they ended."""
+"""This module defines the jobs of the simulated workload: when they arrive, how long they run, and how they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places waiting work on existing nodes by the planner's rules, with nothing to buy.
+"""This module places waiting work on existing nodes by the planner's rules, with nothing to buy.
 
 Order, conditions and the fit rule come from ``windlass.core``, so the simulated workload starts a task exactly where a
 plan says that it fits. A plan names slices; this module also chooses the nodes.

@@ -1,4 +1,4 @@
-"""The declaration of the workload type ``simulated``."""
+"""This module declares the workload type ``simulated``."""
 
 from __future__ import annotations
 

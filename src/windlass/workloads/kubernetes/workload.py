@@ -115,7 +115,6 @@ class KubernetesWorkload:
         self._groups: dict[str, tuple[Any, WorkloadGroup, str | None]] = {}
         """For each provisioner what its group was made of, the group, and the resource that counts as use."""
         self.decision: DecisionReport | None = None
-        self._published: frozenset[str] = frozenset()
         self._nodes: dict[str, tuple[Any, WorkNode]] = {}
         self._was_synced = False
         self.publisher = publisher(self) if publisher is not None and not read_only else None

@@ -1,4 +1,4 @@
-"""The declaration of the workload type ``queue``."""
+"""This module declares the workload type ``queue``."""
 
 from __future__ import annotations
 

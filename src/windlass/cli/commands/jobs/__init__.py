@@ -1,1 +1,1 @@
-"""Commands for the jobs in the queue."""
+"""These commands submit, list and cancel jobs of the queue, and print their output."""

@@ -1,1 +1,1 @@
-"""Commands that show the state, the history and the cost of a cluster."""
+"""These commands show the state, the history and the cost of a cluster."""

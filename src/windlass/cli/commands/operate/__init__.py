@@ -1,1 +1,1 @@
-"""Commands for operators: orders to a controller, tokens, configuration, bootstrap of machines."""
+"""These commands are for operators: orders to a controller, tokens, configuration, bootstrap of machines."""

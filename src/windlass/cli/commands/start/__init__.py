@@ -1,1 +1,1 @@
-"""Commands that start a cluster and end it."""
+"""These commands start a cluster and end it."""

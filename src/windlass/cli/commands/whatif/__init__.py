@@ -1,1 +1,1 @@
-"""Commands that answer what would happen: plans, prices, replays and simulations."""
+"""These commands answer what would happen: plans, prices, replays and simulations."""

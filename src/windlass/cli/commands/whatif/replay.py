@@ -117,55 +117,55 @@ def _exactly(journal: Journal, address: str, since: float | None, *, as_json: bo
     return 1 if found.differing or not found.passes else 0
 
 
-def _data(address: str, found: Replay, what_if: dict[str, Any] | None) -> dict[str, Any]:
+def _data(address: str, report: Replay, what_if: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "journal": address,
-        "since": found.since,
-        "until": found.until,
-        "passes": found.passes,
-        "decisions": found.decisions,
-        "differing": found.differing,
-        "first": asdict(found.first) if found.first is not None else None,
-        "unmarked": found.unmarked,
-        "began_at": found.began_at,
-        "versions": found.versions,
+        "since": report.since,
+        "until": report.until,
+        "passes": report.passes,
+        "decisions": report.decisions,
+        "differing": report.differing,
+        "first": asdict(report.first) if report.first is not None else None,
+        "unmarked": report.unmarked,
+        "began_at": report.began_at,
+        "versions": report.versions,
         "what_if": what_if,
     }
 
 
-def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
+def _page(address: str, report: Replay, *, is_cut: bool) -> Iterator[str]:
     """Return the report. ``is_cut``: whether --since is before the first record of the journal."""
     if is_cut:
-        yield f"It begins with the checkpoint at record {found.began_at}: earlier records are compacted."
-    if found.unmarked:
+        yield f"It begins with the checkpoint at record {report.began_at}: earlier records are compacted."
+    if report.unmarked:
         yield (
-            f"{_passes(found.unmarked)} cannot be repeated: an older version, or a shadow, recorded them without "
+            f"{_passes(report.unmarked)} cannot be repeated: an older version, or a shadow, recorded them without "
             "all their inputs."
         )
-    if not found.passes or found.since is None or found.until is None:
+    if not report.passes or report.since is None or report.until is None:
         yield f"{address}: it has no pass that can be repeated; only those of newer versions can."
         return
-    if found.unmarked:
-        yield f"Those from {_when(found.since)} on can."
-    span = seconds(round(found.until - found.since))
-    summary = f"{address}: {_passes(found.passes)} over {span}, {plural(found.decisions, 'decision')}"
-    if found.first is None:
+    if report.unmarked:
+        yield f"Those from {_when(report.since)} on can."
+    span = seconds(round(report.until - report.since))
+    summary = f"{address}: {_passes(report.passes)} over {span}, {plural(report.decisions, 'decision')}"
+    if report.first is None:
         yield f"{summary}, all equal"
         yield ""
         yield f"next: windlass replay {address} --set GROUP.max=N"
         return
-    yield f"{summary}; {_passes(found.differing)} came out differently"
+    yield f"{summary}; {_passes(report.differing)} came out differently"
     yield ""
-    yield from _mismatch(found.first)
-    if found.versions and set(found.versions) != {__version__}:
-        yield f"They were recorded by windlass {', '.join(found.versions)}; this is {__version__}."
+    yield from _mismatch(report.first)
+    if report.versions and set(report.versions) != {__version__}:
+        yield f"They were recorded by windlass {', '.join(report.versions)}; this is {__version__}."
 
 
-def _mismatch(one: ReplayMismatch) -> Iterator[str]:
-    yield f"the first is pass {one.number}, at {_when(one.at)}, record {one.seq}"
-    yield f"  recorded  {_short(one.recorded)}"
-    yield f"  now       {_short(one.again)}"
+def _mismatch(mismatch: ReplayMismatch) -> Iterator[str]:
+    yield f"the first is pass {mismatch.number}, at {_when(mismatch.at)}, record {mismatch.seq}"
+    yield f"  recorded  {_short(mismatch.recorded)}"
+    yield f"  now       {_short(mismatch.again)}"
 
 
 def _passes(count: int) -> str:

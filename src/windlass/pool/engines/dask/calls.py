@@ -39,8 +39,8 @@ class EngineNode:
 
 
 def new_results(carried: CarriedCall, seconds: float, results: bytes) -> tuple[list[PackedResult], float]:
-    """Results in the order of arrival, and the seconds that they took."""
-    found = unpack_entries(results)
+    """Return the results in the order of arrival, and the seconds that they took. Count them as finished."""
+    unpacked = unpack_entries(results)
     took, carried.seconds = max(0.0, seconds - carried.seconds), max(seconds, carried.seconds)
-    carried.finished += len(found)
-    return found, took
+    carried.finished += len(unpacked)
+    return unpacked, took

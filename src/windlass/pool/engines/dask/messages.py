@@ -41,25 +41,14 @@ MOST: Final = 1 << 30
 """
 
 _SETTINGS: Final[Mapping[str, Any]] = {
-    # Nodes send our own heartbeats, from a process that runs no user code.
-    "distributed.scheduler.worker-ttl": None,
-    "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.allowed-failures": 0,
-    "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.idle-timeout": None,
-    # Otherwise the last events of a topic are kept, including the results in them.
-    "distributed.admin.low-level-log-length": 0,
-    "distributed.admin.log-length": 100,
-    "distributed.admin.large-graph-warning-threshold": "1 TiB",
-    "distributed.admin.tick.limit": "1 hour",
+    # A server of Dask measures its own process by default. Nothing reads these measurements here.
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.admin.system-monitor.disk": False,
     "distributed.admin.system-monitor.interval": "10 s",
     "distributed.admin.system-monitor.log-length": 1,
     "distributed.worker.profile.enabled": False,
-    "distributed.worker.use-file-locking": False,
-    "distributed.worker.multiprocessing-method": "spawn",
     "distributed.diagnostics.nvml": False,
+    # Results are bytes that are already pickled; compressing them costs more than sending them.
     "distributed.comm.compression": False,
 }
 

@@ -55,7 +55,7 @@ _AFTER_CRASH: Final = 0.05
 """Seconds until a spare process that is in use is replaced: the crash is reported and the task runs again first."""
 _NEXT_SPARE: Final = 5.0
 """Seconds until an unused spare process that has ended is replaced: the next one may end as quickly."""
-_STILLBORN: Final = 3
+_FAILED_STARTS: Final = 3
 """Processes of one slot in a row that may end before they have run a call."""
 
 
@@ -204,7 +204,7 @@ class DaskNode:
         self._send({"gone": slot, "life": ended.life, "how": how, "killed": killed})
         ended.close()
         failed_starts = ended.failed_starts + 1 if idle else 0
-        if failed_starts >= _STILLBORN:
+        if failed_starts >= _FAILED_STARTS:
             self._send({"why": f"slot {slot} cannot start: its process {how}, {failed_starts} times in a row"})
             self._leaving = True
         else:

@@ -31,7 +31,7 @@ from .messages import HUB, frame, read_message, resource_of, watch_over
 from .node import ray_command
 from .slot import CONCURRENCY, RaySlot
 
-_WORDS: Final = 500
+_OUTPUT_KEPT: Final = 500
 """Characters of the head's last output that are reported."""
 _LEAVING: Final = 10.0
 """Seconds for nodes to leave."""
@@ -156,7 +156,7 @@ class RayDriver:
         while not session.ended:
             self._send("alive")
             await asyncio.sleep(_BEAT)
-        self._send("dying", f"Ray's head has ended: {session.last_output()[-_WORDS:]}")
+        self._send("dying", f"Ray's head has ended: {session.last_output()[-_OUTPUT_KEPT:]}")
         await self._pool.drain()
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
     pool ── pipe ──► driver: Ray's head, and the owner of its actors ──► an actor for each slot
                       ▲
-                      └──────── line ◄── node      the sign that it lives, and the order to leave
+                      └──────── line ◄── node      heartbeats to the driver, and the order to leave
 
 The pool's own process does not load Ray, so its program may use Ray itself, and several pools do not interfere.
 """
@@ -100,7 +100,7 @@ def frame(*message: Any) -> bytes:
 
 
 async def read_message(reader: asyncio.StreamReader) -> tuple[Any, ...]:
-    """``asyncio.IncompleteReadError`` when the other side is gone."""
+    """Read the next message; ``asyncio.IncompleteReadError`` if the other side is gone."""
     size = int.from_bytes(await reader.readexactly(_SIZE), "little")
     message: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))
     return message

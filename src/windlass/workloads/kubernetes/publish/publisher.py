@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -183,7 +184,7 @@ class DecisionPublisher:
             made = unix(claim.metadata.creation_timestamp) or decision.now
             is_late = decision.now - made >= UNCLAIMED or claim.metadata.deletion_timestamp is not None
             if is_late and name not in decision.slices and not self._mirror.nodes_of(name):
-                self.queue.put(f"claim {name}", lambda name=name: remove_claim(self._api, name))  # type: ignore[misc]
+                self.queue.put(f"claim {name}", partial(remove_claim, self._api, name))
 
     async def remove(self, slice_id: str, *, gone: bool) -> None:
         """Remove the Node objects of a slice whose machine is dead or gone; if it is gone, its claim as well."""
@@ -287,7 +288,7 @@ class DecisionPublisher:
         if known.object.spec.deletion_policy == "Orphan":
             for node in nodes:
                 if ORPHANED not in node.annotations:
-                    self.queue.put(f"orphan {node.name}", lambda node=node: self._orphan(node))  # type: ignore[misc]
+                    self.queue.put(f"orphan {node.name}", partial(self._orphan, node))
             nodes = [one for one in nodes if ORPHANED not in one.annotations]
         claims = [one for one in self._mirror.claims.store.values() if one.spec.provisioner == name]
         if not nodes and not slices and not claims:
@@ -347,7 +348,7 @@ class DecisionPublisher:
         """Evict pods from a slice that must be released, as their disruption budgets allow."""
         for pod in pods:
             if not pod.ending:
-                self.queue.put(f"evict {pod.key}", lambda pod=pod: self._evict(slice_id, pod))  # type: ignore[misc]
+                self.queue.put(f"evict {pod.key}", partial(self._evict, slice_id, pod))
 
     async def _evict(self, slice_id: str, pod: MirroredPod) -> None:
         decision = self._workload.decision

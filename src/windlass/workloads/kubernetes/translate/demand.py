@@ -29,8 +29,8 @@ class AskedDevices(Protocol):
 class DeviceNeeds(Protocol):
     """Translates the claims of pods into needs."""
 
-    def of(self, pod: MirroredPod) -> Any:
-        """Return the ``AskedDevices`` of a pod, or None; ``NeverMatches`` if they cannot be planned for."""
+    def of(self, pod: MirroredPod) -> AskedDevices | None:
+        """Return the device requests of a pod, if it has any; ``NeverMatches`` if they cannot be planned for."""
         ...
 
     def needs(self, demand: str, asked: Any) -> tuple[dict[str, int], tuple[Condition, ...]]:

@@ -1,4 +1,5 @@
-"""Renders the explanation of a waiting job: since when it waits, what would help, and its starting machines."""
+"""This module renders the explanation of a waiting job: since when it waits, what would help, and its starting
+machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders the explanation of a family: its limits, and which of its offers are available."""
+"""This module renders the explanation of a family: its limits, and which of its offers are available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders the explanation of a group: its limits, and the results of its launches."""
+"""This module renders the explanation of a group: its limits, and the results of its launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Renders the explanation of a job: what its tasks do, how they ended, and the last output of failed ones."""
+"""This module renders the explanation of a job: what its tasks do, how they ended, and the last output of failed
+ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Renders the explanation of a machine: why it started, why it is kept or was released, who confirmed its drain."""
+"""This module renders the explanation of a machine: why it started, why it is kept or was released, who confirmed its
+drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renders the live view of the demo: machines, tasks, money, and the last events with their reasons."""
+"""This module renders the live view of the demo: machines, tasks, money, and the last events with their reasons."""
 
 from __future__ import annotations
 

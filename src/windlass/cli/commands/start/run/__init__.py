@@ -1,4 +1,4 @@
-"""``windlass run``: runs the controller until Ctrl-C or SIGTERM."""
+"""``windlass run`` runs the controller until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles the signals of a controller, and limits how long a stop may take.
+"""This module handles the signals of a controller, and limits how long a stop may take.
 
 A journal, an API server, a disk or a long plan must not delay the end of the program. A controller that ends at any
 point loses nothing, so after the limit the program ends where it is, and its lease expires.

@@ -151,23 +151,23 @@ def progress(*, enabled: bool) -> Iterator[Callable[[float], None]]:
     click.echo("\r" + " " * 50 + "\r", nl=False, err=True)
 
 
-def _facts(found: Measures, trace: Trace, took: float) -> Iterator[tuple[str, str]]:
-    yield "simulated time", f"{found.hours / 24:,.1f} days, in {took:.1f} s"
+def _facts(result: Measures, trace: Trace, took: float) -> Iterator[tuple[str, str]]:
+    yield "simulated time", f"{result.hours / 24:,.1f} days, in {took:.1f} s"
     left_out = f", {trace.left_out} left out (no duration)" if trace.left_out else ""
-    yield "jobs", f"{found.finished:,} of {found.jobs:,} finished{left_out}"
-    yield "cost", f"${found.dollars:,.2f}"
-    for kind, dollars in found.accounts.items():
+    yield "jobs", f"{result.finished:,} of {result.jobs:,} finished{left_out}"
+    yield "cost", f"${result.dollars:,.2f}"
+    for kind, dollars in result.accounts.items():
         if dollars:
             yield f"  {kind}", f"${dollars:,.2f}"
-    yield "node-hours", f"{found.node_hours:,.1f}, with work {100 * found.utilization:.1f} % of the time"
-    waits = (found.wait_p50, found.wait_p95, found.wait_max)
+    yield "node-hours", f"{result.node_hours:,.1f}, with work {100 * result.utilization:.1f} % of the time"
+    waits = (result.wait_p50, result.wait_p95, result.wait_max)
     yield "wait p50 / p95 / max", " / ".join(seconds(round(wait, 1)) for wait in waits)
-    yield "launches", f"{found.launches:,}"
-    lost = f", which had run {found.lost_hours:,.1f} task-hours" if found.lost_to_preemption else ""
-    yield "lost to preemption", plural(found.lost_to_preemption, "task") + lost
-    yield "ended by Windlass", plural(found.killed_by_us, "task")
-    yield "decisions", f"{found.decisions:,} in {found.passes:,} passes"
-    yield "invariants", f"{len(found.breaches)} violated" if found.breaches else "all held"
+    yield "launches", f"{result.launches:,}"
+    lost = f", which had run {result.lost_hours:,.1f} task-hours" if result.lost_to_preemption else ""
+    yield "lost to preemption", plural(result.lost_to_preemption, "task") + lost
+    yield "ended by Windlass", plural(result.killed_by_us, "task")
+    yield "decisions", f"{result.decisions:,} in {result.passes:,} passes"
+    yield "invariants", f"{len(result.breaches)} violated" if result.breaches else "all held"
 
 
 def _some(config: Config) -> str:
