@@ -157,8 +157,12 @@ class Reflector(Generic[K, V]):
             self._take(item)
 
     def learn(self, item: K) -> None:
-        """Store an object from the answer to our own write, before the watch shows it."""
-        self._take(item)
+        """Store an object from the answer to our own write, before the watch shows it. An answer may come after the
+        watch has shown that the object was deleted: it is not stored then."""
+        meta = _meta(item)
+        shown = self._version and int(meta.resource_version or 0) <= int(self._version)
+        if not shown or _key(meta) in self.store:
+            self._take(item)
 
     def _take(self, item: K) -> str:
         meta = _meta(item)

@@ -193,6 +193,25 @@ def test_a_reflector_mirrors_what_is_created_changed_and_deleted(server: Server)
     server.run(test)
 
 
+def test_the_answer_to_a_write_that_comes_after_the_deletion_brings_nothing_back(server: Server):
+    async def test(api: Api) -> None:
+        await api.create(NODES, node("a", labels={"v": "1"}))
+        async with Mirror(api) as mirror:
+            await eventually(mirror.shows(a="1"))
+            body = await api.patch(f"{NODES}/a", {"metadata": {"labels": {"v": "2"}}})
+            mirror.reflector.learn(api.decode(body, KubeNode))
+            assert mirror.reflector.store == {"a": "2"}
+            await api.delete(f"{NODES}/a")
+            await eventually(mirror.shows())
+            mirror.reflector.learn(api.decode(body, KubeNode))
+            assert mirror.reflector.store == {}
+            made = json.dumps(await api.create(NODES, node("a", labels={"v": "3"}))).encode()
+            mirror.reflector.learn(api.decode(made, KubeNode))
+            assert mirror.reflector.store == {"a": "3"}
+
+    server.run(test)
+
+
 def test_a_reflector_is_not_synced_before_its_first_list():
     from windlass.testing.kubernetes.fake_server import FakeApiServer
 
