@@ -12,7 +12,7 @@ from typing import Any, Final
 from windlass._extras import install_command
 from windlass._version import __version__
 
-from .api import ApiError, Response, refusal
+from .api import ApiError, Response, WatchSilent, refusal
 
 LONGEST_LINE: Final = 2**24
 """The most bytes of a watch line: etcd stores 1.5 MB per object at most, and its JSON may be longer."""
@@ -77,6 +77,8 @@ class HttpTransport:
                 try:
                     async for line in _lines(answer.content, path):
                         yield line
+                except TimeoutError:
+                    raise WatchSilent(path, stall) from None
                 finally:
                     _abort(answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
