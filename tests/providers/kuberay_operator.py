@@ -134,7 +134,12 @@ class Operator:
     async def _run(self, ending: asyncio.Event) -> None:
         while not ending.is_set():
             if not self.paused:
-                await self.reconcile()
+                try:
+                    await self.reconcile()
+                except ApiError as error:
+                    # A server that is too busy to answer, or another writer: the next round starts from a new list.
+                    if error.status not in (0, 409, 429) and error.status < 500:
+                        raise
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause):
                     await ending.wait()

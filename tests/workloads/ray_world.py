@@ -68,6 +68,9 @@ class FakeHead:
         self.reported: list[int] = []
         self.deadlines: list[int] = []
         """Of drains with work on the node, in milliseconds; 0: none."""
+        self.actors: list[wire.ActorTableData] = []
+        self.on_drain: Callable[[FakeNode], None] = lambda _: None
+        """Called before a node is drained; it may raise the error of the call."""
         self._seen_running: dict[str, float] = {}
         self._pulled: tuple[float, int] = (0.0, 0)
 
@@ -125,7 +128,7 @@ class FakeHead:
                 cluster_resource_state=self._state()
             ),
             "GetAllNodeInfo": lambda _: wire.GetAllNodeInfoReply(node_info_list=self._infos()),
-            "GetAllActorInfo": lambda _: wire.GetAllActorInfoReply(),
+            "GetAllActorInfo": lambda _: wire.GetAllActorInfoReply(actor_table_data=self.actors),
             "GetResourceLoad": lambda _: wire.GetResourceLoadReply(
                 resources=wire.ResourcesData(resource_load_by_shape=self._load())
             ),
@@ -191,6 +194,7 @@ class FakeHead:
 
     def _drain(self, request: wire.DrainNodeRequest) -> wire.DrainNodeReply:
         node = self.nodes[request.node_id.decode()]
+        self.on_drain(node)
         idle = request.reason == IDLE_TERMINATION
         if idle and node.running and not node.drain:
             return wire.DrainNodeReply(is_accepted=False, rejection_reason_message="no longer idle")

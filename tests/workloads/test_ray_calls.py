@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from windlass.workloads.ray import wire_pb2 as wire
-from windlass.workloads.ray.gcs import Gcs, GcsError
+from windlass.workloads.ray.gcs import Gcs, GcsError, again_if_unreached
 from windlass.workloads.ray.workload import RayWorkload
 
 
@@ -80,8 +80,14 @@ def test_a_node_is_drained_again_if_the_head_could_not_reach_its_raylet(failures
         service = "ray.rpc.autoscaler.AutoscalerStateService"
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
         gcs = Gcs(f"127.0.0.1:{port}", timeout=60)
+        accepted: list[bool] = []
+
+        async def drained() -> None:
+            accepted.append((await gcs.drain(b"n" * 28, 1, "because")).is_accepted)
+
         try:
-            return (await gcs.drain(b"n" * 28, 1, "because")).is_accepted
+            await again_if_unreached(drained)
+            return accepted == [True]
         finally:
             await gcs.close()
             await server.stop(None)

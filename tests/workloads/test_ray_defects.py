@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from tests.control.worlds import Survivor
-from tests.workloads.ray_world import SETTINGS, WORKER, RayWorld
+from tests.workloads.ray_world import SETTINGS, WORKER, FakeNode, RayWorld
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.record.journal_tables import IS
 from windlass.control.settings import GroupSettings, Settings
 from windlass.core.model.lifecycle import State
 from windlass.providers.protocol import InsufficientCapacity
+from windlass.workloads.ray import wire_pb2 as wire
+from windlass.workloads.ray.gcs import GcsError
 
 Story = Callable[[RayWorld, Survivor], Coroutine[Any, Any, None]]
 
@@ -155,6 +157,57 @@ def test_launches_that_fail_at_once_are_remembered_and_not_repeated_in_every_pas
         for _ in range(100):
             await alive.tick(0.2)
         assert 1 <= len(asked) <= 3, "within 20 s"
+
+    run_story(story)
+
+
+def test_an_idle_drain_that_gets_no_answer_never_becomes_one_with_work_on_the_node() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head, unanswered = world.head, ["b"]
+
+        def get_work(node: FakeNode) -> None:
+            if unanswered:
+                node.running.append(unanswered.pop())
+                raise GcsError("the head gave no answer")
+
+        head.on_drain = get_work
+        head.waiting += ["a"]
+        await alive.until(lambda: head.running, 0.2)
+        head.finish()
+        await alive.until(lambda: not unanswered, 0.2)
+        (node,) = head.nodes.values()
+        await alive.until(lambda: alive.in_state(State.READY), 0.2)
+        later = world.time + 10
+        await alive.until(lambda: world.time >= later, 0.2)
+        assert node.drain is None
+        head.finish()
+        await alive.until(lambda: not world.instances, 0.2)
+        assert head.deadlines == []
+
+    run_story(story)
+
+
+def test_an_actor_that_comes_between_two_attempts_of_an_idle_drain_is_not_lost() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+
+        def get_actor(node: FakeNode) -> None:
+            if not head.actors:
+                head.actors.append(wire.ActorTableData(address=wire.Address(node_id=node.id), state=1))
+                error = GcsError("the head could not reach the raylet of a node")
+                error.unreached = True
+                raise error
+
+        head.on_drain = get_actor
+        head.waiting += ["a"]
+        await alive.until(lambda: head.running, 0.2)
+        head.finish()
+        await alive.until(lambda: head.actors, 0.2)
+        later = world.time + 10
+        await alive.until(lambda: world.time >= later, 0.2)
+        (node,) = head.nodes.values()
+        assert node.drain is None
+        assert alive.in_state(State.READY)
 
     run_story(story)
 

@@ -51,6 +51,13 @@ class ApiError(Exception):
         return self.status == 410 or self.reason in ("Expired", "Gone")
 
 
+class WatchSilent(ApiError):
+    """A watch brought nothing for longer than expected: its connection may be dead, or nothing has changed."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__(0, f"the watch of {path} was silent for {seconds:g} s")
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """An answer as it came."""
@@ -72,7 +79,7 @@ class Transport(Protocol):
     def stream(self, path: str, params: Mapping[str, str], stall: float) -> AsyncIterator[bytes]:
         """Yield an empty line when the server has taken up a watch, then its lines.
 
-        ``ApiError`` if it is refused, breaks, or is silent for ``stall`` seconds.
+        ``ApiError`` if it is refused or breaks, ``WatchSilent`` if it is silent for ``stall`` seconds.
         """
         ...
 

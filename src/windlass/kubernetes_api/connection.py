@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +12,14 @@ from typing import Any, Final
 from windlass._extras import install_command
 from windlass._version import __version__
 
-from .api import ApiError, Response, refusal
+from .api import ApiError, Response, WatchSilent, refusal
 
 LONGEST_LINE: Final = 2**24
 """The most bytes of a watch line: etcd stores 1.5 MB per object at most, and its JSON may be longer."""
 SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
+RENEWAL: Final = 10.0
+"""The least seconds between two readings of the credentials: a program that prints a token may take seconds itself."""
+UNAUTHORIZED: Final = 401
 
 
 class HttpTransport:
@@ -28,13 +32,24 @@ class HttpTransport:
         self._configuration: Any = None
         self._session: Any = None
         self._opening = asyncio.Lock()
+        self._loaded_at = 0.0
 
     async def request(
         self, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str, timeout: float
     ) -> Response:
+        answer, used = await self._sent(method, path, params, body, content_type, timeout)
+        if answer.status == UNAUTHORIZED and await self._renew(used):
+            answer, _ = await self._sent(method, path, params, body, content_type, timeout)
+        return answer
+
+    async def _sent(
+        self, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str, timeout: float
+    ) -> tuple[Response, Any]:
+        """Return the answer, and the configuration with which it was requested."""
         import aiohttp
 
         session, headers = await self._opened()
+        used = self._configuration
         if body is not None:
             headers["Content-Type"] = content_type
         limit = aiohttp.ClientTimeout(total=timeout)
@@ -42,7 +57,7 @@ class HttpTransport:
             async with session.request(
                 method, self._url(path), params=dict(params), data=body, headers=headers, timeout=limit
             ) as answer:
-                return Response(answer.status, await answer.read(), answer.headers)
+                return Response(answer.status, await answer.read(), answer.headers), used
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._unreachable(error) from error
 
@@ -50,15 +65,20 @@ class HttpTransport:
         import aiohttp
 
         session, headers = await self._opened()
+        used = self._configuration
         limit = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=stall)
         try:
             async with session.get(self._url(path), params=dict(params), headers=headers, timeout=limit) as answer:
+                if answer.status == UNAUTHORIZED:
+                    await self._renew(used)  # for the next attempt of the caller
                 if answer.status >= 400:
                     raise refusal(Response(answer.status, await answer.read(), answer.headers))
                 yield b""
                 try:
                     async for line in _lines(answer.content, path):
                         yield line
+                except TimeoutError:
+                    raise WatchSilent(path, stall) from None
                 finally:
                     _abort(answer)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -80,15 +100,34 @@ class HttpTransport:
     async def _opened(self) -> tuple[Any, dict[str, str]]:
         async with self._opening:
             if self._session is None:
-                self._configuration = await self._configured()
-                from kubernetes.aio.client.rest import RESTClientObject
-
-                self._session = RESTClientObject(self._configuration)._create_pool_manager()
+                await self._open()
         headers = {"Accept": "application/json", "User-Agent": f"windlass/{__version__}"}
         token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         if token:
             headers["Authorization"] = token
         return self._session, headers
+
+    async def _open(self) -> None:
+        from_before, before = self._session, self._configuration
+        self._configuration = await self._configured()
+        self._loaded_at = time.monotonic()
+        if from_before is not None and _same_connection(before, self._configuration):
+            return
+        from kubernetes.aio.client.rest import RESTClientObject
+
+        self._session = RESTClientObject(self._configuration)._create_pool_manager()
+        if from_before is not None:
+            await from_before.close()
+
+    async def _renew(self, refused: Any) -> bool:
+        """Read the credentials again after the server has refused them, and return whether there may be others. A token
+        of a kubeconfig runs out, after 15 minutes in some clouds: its program is run again, its file is read again."""
+        async with self._opening:
+            if self._configuration is refused:
+                if time.monotonic() - self._loaded_at < RENEWAL:
+                    return False
+                await self._open()
+            return True
 
     async def _configured(self) -> Any:
         try:
@@ -120,6 +159,12 @@ class HttpTransport:
         # The official client would retry thousands of times a second on a dead server. The reflectors retry instead.
         configuration.retries = None
         return configuration
+
+
+def _same_connection(one: Any, other: Any) -> bool:
+    """Whether two configurations differ in their token at most."""
+    keys = ("host", "ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
+    return all(getattr(one, key, None) == getattr(other, key, None) for key in keys)
 
 
 async def _lines(content: Any, path: str) -> AsyncIterator[bytes]:

@@ -1,9 +1,10 @@
 """A Reflector mirrors a list of the API server in memory by a watch.
 
 A reflector lists page by page, then watches from that resourceVersion. Bookmarks move its place forward while nothing
-changes. When its place is too old (410), or the connection breaks, it lists again and reports only the differences. A
-watch that is silent for longer than the server's bookmarks allow is taken for dead. Between attempts it waits, longer
-each time, with jitter, and as long as the server's Retry-After says.
+changes. When its place is too old (410), or the connection breaks, it lists again and reports only the differences.
+Between attempts it waits, longer each time, with jitter, and as long as the server's Retry-After says. A watch that is
+silent for longer than bookmarks usually take may be dead, but a server sends no bookmarks for a kind of which nothing
+has changed since it started: a new watch is opened at the same place at once, and shows which it is.
 
 ``synced`` says whether what is mirrored is current: it is False before the first list and from the moment a connection
 breaks until the next one is established. A list that is not synced is unknown, never empty.
@@ -17,14 +18,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from .api import Api, ApiError
+from .api import Api, ApiError, WatchSilent
 from .objects import ApiStatus, Meta, Versioned, WatchLine
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 STALL: Final = 90.0
-"""Seconds without a line after which a watch counts as dead: servers send a bookmark about every minute."""
+"""Seconds without a line after which a new watch is opened: servers send a bookmark about every minute."""
+OPENING: Final = 15.0
+"""Seconds within which a server must accept a watch."""
 SESSION: Final = 300
 """Seconds after which the server ends a watch; the next one continues from the same resourceVersion."""
 PAUSE: Final = 0.2
@@ -75,6 +78,8 @@ class Reflector(Generic[K, V]):
                 if not self._version:
                     await self._list()
                 await self._watch()
+                failures = 0
+            except WatchSilent:
                 failures = 0
             except ApiError as error:
                 failures = await self._recover(error, failures)
@@ -134,10 +139,14 @@ class Reflector(Generic[K, V]):
             "timeoutSeconds": str(round(SESSION * (0.75 + self._jitter() / 2))),
         }
         async with self._api.watch(self.path, params, self._stall) as lines:
+            try:
+                async with asyncio.timeout(OPENING):
+                    await anext(lines, b"")
+            except TimeoutError:
+                raise ApiError(0, f"the watch was not accepted within {OPENING:g} s") from None
+            self._mark_synced()
             async for line in lines:
-                if line:
-                    self._read(line)
-                self._mark_synced()
+                self._read(line)
 
     def _read(self, line: bytes) -> None:
         event = self._api.decode(line, WatchLine)
@@ -157,8 +166,12 @@ class Reflector(Generic[K, V]):
             self._take(item)
 
     def learn(self, item: K) -> None:
-        """Store an object from the answer to our own write, before the watch shows it."""
-        self._take(item)
+        """Store an object from the answer to our own write, before the watch shows it. An answer may come after the
+        watch has shown that the object was deleted: it is not stored then."""
+        meta = _meta(item)
+        shown = self._version and int(meta.resource_version or 0) <= int(self._version)
+        if not shown or _key(meta) in self.store:
+            self._take(item)
 
     def _take(self, item: K) -> str:
         meta = _meta(item)

@@ -134,7 +134,7 @@ class Cluster:
     def events(self, reason: str) -> list[dict[str, Any]]:
         return [one for one in self.items("/api/v1/events") if one["reason"] == reason]
 
-    def until(self, check: Callable[[], Any], limit: float = 60.0) -> Any:
+    def until(self, check: Callable[[], Any], limit: float = 180.0) -> Any:
         deadline = time.monotonic() + limit
         while not (found := check()):
             for number, process in enumerate(self.running):

@@ -9,12 +9,13 @@ import socket
 import ssl
 import threading
 from asyncio.selector_events import _SelectorTransport  # type: ignore[attr-defined]
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from windlass.kubernetes_api import reflector
 from windlass.kubernetes_api.api import Api, ApiError, patched
 from windlass.kubernetes_api.connection import HttpTransport
 from windlass.kubernetes_api.objects import KubeNode
@@ -193,6 +194,25 @@ def test_a_reflector_mirrors_what_is_created_changed_and_deleted(server: Server)
     server.run(test)
 
 
+def test_the_answer_to_a_write_that_comes_after_the_deletion_brings_nothing_back(server: Server):
+    async def test(api: Api) -> None:
+        await api.create(NODES, node("a", labels={"v": "1"}))
+        async with Mirror(api) as mirror:
+            await eventually(mirror.shows(a="1"))
+            body = await api.patch(f"{NODES}/a", {"metadata": {"labels": {"v": "2"}}})
+            mirror.reflector.learn(api.decode(body, KubeNode))
+            assert mirror.reflector.store == {"a": "2"}
+            await api.delete(f"{NODES}/a")
+            await eventually(mirror.shows())
+            mirror.reflector.learn(api.decode(body, KubeNode))
+            assert mirror.reflector.store == {}
+            made = json.dumps(await api.create(NODES, node("a", labels={"v": "3"}))).encode()
+            mirror.reflector.learn(api.decode(made, KubeNode))
+            assert mirror.reflector.store == {"a": "3"}
+
+    server.run(test)
+
+
 def test_a_reflector_is_not_synced_before_its_first_list():
     from windlass.testing.kubernetes.fake_server import FakeApiServer
 
@@ -265,6 +285,40 @@ def test_a_silent_watch_is_given_up_and_taken_up_again():
             fake.stall_watches()
             fake.put(NODES, node("n", labels={"v": "1"}))
             await eventually(mirror.shows(n="1"))
+
+    Server(lambda: fake, fake, None).run(test)
+
+
+def test_a_kind_of_which_nothing_changes_stays_known_although_its_watches_are_silent(monkeypatch: pytest.MonkeyPatch):
+    """A server sends no bookmarks for a kind of which nothing has changed since the server started."""
+    from windlass.testing.kubernetes.fake_server import FakeApiServer
+
+    opened = 0
+    accepts = asyncio.Event()
+
+    class Quiet(FakeApiServer):
+        async def stream(self, path: str, params: Mapping[str, str], stall: float) -> AsyncIterator[bytes]:
+            nonlocal opened
+            opened += 1
+            await accepts.wait()
+            async for line in super().stream(path, params, stall):
+                yield line
+
+    fake, known = Quiet(), list[bool]()
+
+    async def test(api: Api) -> None:
+        accepts.set()
+        async with Mirror(api, stall=0.02, on_synced=lambda: known.append(True)) as mirror:
+            await eventually(lambda: opened > 4)
+            assert mirror.reflector.synced
+            assert known == [True]
+            # A server that does not even accept a new watch is unknown.
+            monkeypatch.setattr(reflector, "OPENING", 0.05)
+            accepts.clear()
+            await eventually(lambda: not mirror.reflector.synced)
+            assert "was not accepted" in mirror.reflector.error
+            accepts.set()
+            await eventually(mirror.shows())
 
     Server(lambda: fake, fake, None).run(test)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass._free_port import free_port
 from windlass.testing.kubernetes.control_plane import ASSETS, ControlPlane, missing
 
 from .cluster import Cluster
@@ -30,16 +30,18 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
 
 def test_scenario_c_from_the_first_pod_to_the_last_machine(cluster: Cluster):
     """N=12, U=8, m=80: target 10, mark 2; use rises to 9: target 11, unmark 1; at the deadline give back 1."""
-    cluster.provision(minGPUUtilizationPercent=80, scaleDownDelay="12s")
+    delay = 25  # longer than it takes to mark, to bind a pod and to unmark on a busy machine
+    cluster.provision(minGPUUtilizationPercent=80, scaleDownDelay=f"{delay}s")
     cluster.run()
     names = [f"p{number}" for number in range(12)]
     cluster.pods(*names)
     cluster.until(lambda: len(cluster.bound()) == 12)
     assert len(cluster.nodes) == 12
+    before = time.time()
     cluster.finish(*names[8:])
     cluster.until(lambda: cluster.status()["targetSize"] == 10 and len(cluster.marked) == 2)
     deadlines = {int(value) for value in cluster.marked.values()}
-    assert all(abs(deadline - time.time() - 12) < 4 for deadline in deadlines)
+    assert all(before + delay - 1 <= deadline <= time.time() + delay for deadline in deadlines)
     cluster.pods("late")
     cluster.until(lambda: cluster.bound().get("late"))
     assert cluster.bound()["late"] not in cluster.marked
@@ -112,7 +114,7 @@ def test_a_second_controller_stands_by_and_takes_over_with_marks_and_machines(cl
     cluster.run(cluster.configure("second"))
     cluster.until(lambda: "standing by" in cluster.log(1))
     first.kill()
-    cluster.until(lambda: "leading as" in cluster.log(1), limit=40)
+    cluster.until(lambda: "leading as" in cluster.log(1))
     assert cluster.marked == marks
     cluster.until(lambda: len(cluster.nodes) == 1)
     assert cluster.bound()["b"] in cluster.nodes
@@ -125,7 +127,7 @@ def test_a_leader_that_is_paused_past_its_lease_writes_nothing_when_it_wakes(clu
     cluster.until(lambda: len(cluster.bound()) == 2)
     first.send_signal(signal.SIGSTOP)
     cluster.run(cluster.configure("second"))
-    cluster.until(lambda: "leading as" in cluster.log(1), limit=40)
+    cluster.until(lambda: "leading as" in cluster.log(1))
     cluster.finish("a")
     cluster.until(lambda: len(cluster.marked) == 1)
     first.send_signal(signal.SIGCONT)
@@ -208,7 +210,7 @@ def test_the_api_server_is_killed_for_ten_seconds_and_nothing_is_lost(cluster: C
     time.sleep(10)
     cluster.plane.restart("kube-apiserver")
     cluster.pods("c")
-    cluster.until(lambda: "c" in cluster.bound(), limit=90)
+    cluster.until(lambda: "c" in cluster.bound())
     assert set(cluster.bound()) == {"a", "b", "c"}
     assert len(cluster.nodes) == 3
 
@@ -232,8 +234,7 @@ def test_a_shadow_writes_nothing(cluster: Cluster):
     cluster.provision()
     cluster.pods("a")
     data = json.loads(cluster.file.read_text())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        data["workload"]["listen"] = f"127.0.0.1:{free.getsockname()[1]}"
+    data["workload"]["listen"] = f"127.0.0.1:{free_port()}"
     cluster.file.write_text(json.dumps({**data, "shadow": True}))
     before = cluster.plane.call("GET", "/apis/windlass.dev/v1alpha1/nodeprovisioners/a100")["metadata"]
     cluster.run()

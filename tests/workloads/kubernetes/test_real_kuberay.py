@@ -194,7 +194,8 @@ def operating(plane: ControlPlane) -> Iterator[Operator]:
     finally:
         ending.set()
         thread.join(30)
-    assert not failed, failed
+        if failed:  # also beside an error of the test, which it may explain
+            raise AssertionError("the operator has failed") from failed[0]
 
 
 def prepare(plane: ControlPlane, body: dict[str, Any]) -> Path:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from windlass.kubernetes_api.api import ApiError, Response
+from windlass.kubernetes_api.api import ApiError, Response, WatchSilent
 from windlass.kubernetes_api.objects import rfc3339
 
 Object = dict[str, Any]
@@ -243,7 +243,7 @@ class FakeApiServer:
                         line = await watching.queue.get()
                 except TimeoutError:
                     if watching.stalled or self.now() < ends:
-                        raise ApiError(0, f"the watch of {path} was silent for {stall:g} s") from None
+                        raise WatchSilent(path, stall) from None
                     return
                 if line is None:
                     raise ApiError(0, "the API server cannot be reached: connection closed")

@@ -37,6 +37,9 @@ class _Fence:
     stands: bool
     refused: str = ""
     """Why the drain was refused, by the raylet or because of the actor table; empty: not refused."""
+    complete: bool = False
+    """Whether the call that raised it has drained every node that had joined: a node that joins later is drained too.
+    Before that, a node without a drain is one that the call has yet to ask."""
     drained: set[bytes] = field(default_factory=set)
     """Nodes that have accepted a drain, for this fence or an earlier one."""
 
@@ -71,8 +74,18 @@ class RayFences:
             return False
         if epoch == fence.epoch:
             return not fence.refused
-        fence.epoch, fence.stands, fence.refused = epoch, True, ""
+        fence.epoch, fence.stands, fence.refused, fence.complete = epoch, True, "", False
         return True
+
+    def stands(self, slice_id: str, epoch: int) -> bool:
+        """Return whether this fence was neither voided nor replaced by a newer one."""
+        fence = self._fences.get(slice_id)
+        return fence is not None and fence.stands and fence.epoch == epoch
+
+    def completed(self, slice_id: str, epoch: int) -> None:
+        """Record that every node that has joined was drained for this fence."""
+        if self.stands(slice_id, epoch):
+            self._fences[slice_id].complete = True
 
     def drained(self, slice_id: str, node_id: bytes) -> None:
         self._fences[slice_id].drained.add(node_id)
@@ -91,7 +104,7 @@ class RayFences:
         fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=False))
         if epoch >= fence.epoch:
             fence.epoch, fence.refused = epoch, ""
-            fence.stands = bool(fence.drained)
+            fence.stands = fence.complete = bool(fence.drained)
 
     def forget(self, slice_ids: Iterable[str]) -> None:
         for slice_id in slice_ids:
@@ -104,7 +117,7 @@ class RayFences:
         fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=True))
         if epoch < fence.epoch:
             return False
-        fence.epoch, fence.stands, fence.refused = epoch, True, ""
+        fence.epoch, fence.stands, fence.refused, fence.complete = epoch, True, "", False
         return True
 
     def late(self, nodes: RayNodes) -> list[tuple[str, int, bytes]]:
@@ -112,7 +125,7 @@ class RayFences:
         return [
             (slice_id, fence.epoch, node.id)
             for slice_id, fence in self._fences.items()
-            if fence.stands and not fence.refused
+            if fence.stands and fence.complete and not fence.refused
             for node in nodes.of(slice_id)
             if not node.draining and node.id not in fence.drained
         ]

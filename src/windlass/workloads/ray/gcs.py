@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -44,10 +44,9 @@ _OPTIONS: Final = (
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.ABORTED})
 _UNREACHED: Final = "RpcError"
 """What the GCS answers, with ABORTED, if its own call to a raylet failed."""
-_DRAIN_PAUSES: Final = (0.2, 0.5, 1.0)
-"""Seconds between attempts to drain a node whose raylet the GCS could not reach. It reuses the connection to an earlier
-raylet at the same address, and that one may have ended.
-"""
+_PAUSES: Final = (0.2, 0.5, 1.0)
+"""Seconds between attempts to drain nodes of which the GCS could not reach a raylet. It reuses the connection to an
+earlier raylet at the same address, and that one may have ended."""
 _JOB_ERROR_SERVICES: Final = ("ObservabilityPubSubService", "JobInfoGcsService")
 """The services with ReportJobError: in new versions, in old ones."""
 
@@ -152,15 +151,7 @@ class Gcs:
         request = wire.DrainNodeRequest(
             node_id=node_id, reason=reason, reason_message=message, deadline_timestamp_ms=deadline_ms
         )
-        path = "ray.rpc.autoscaler.AutoscalerStateService/DrainNode"
-        for pause in _DRAIN_PAUSES:
-            try:
-                return await self._ask(path, request, wire.DrainNodeReply())
-            except GcsError as failed:
-                if not failed.unreached:
-                    raise
-            await asyncio.sleep(pause)
-        return await self._ask(path, request, wire.DrainNodeReply())
+        return await self._ask("ray.rpc.autoscaler.AutoscalerStateService/DrainNode", request, wire.DrainNodeReply())
 
     async def unregister(self, node_id: bytes, message: str) -> None:
         """Mark a node as dead whose machine is gone; the GCS alone would notice 14 s later."""
@@ -274,6 +265,19 @@ def _cause(details: str) -> str:
 def _code(error: GcsError) -> grpc.StatusCode | None:
     cause = error.__cause__
     return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None
+
+
+async def again_if_unreached(call: Callable[[], Awaitable[None]]) -> None:
+    """Make a call that drains nodes, again if the GCS could not reach a raylet."""
+    for pause in _PAUSES:
+        try:
+            await call()
+            return
+        except GcsError as failed:
+            if not failed.unreached:
+                raise
+        await asyncio.sleep(pause)
+    await call()
 
 
 async def refuses_connections(address: str) -> bool:

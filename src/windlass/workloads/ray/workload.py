@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,9 +27,20 @@ from . import wire_pb2 as wire
 from .credentials import RayCredentials
 from .demand import fingerprint, groups_of, load_of, shapes_of
 from .fences import RayFences, message
-from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster, refuses_connections
+from .gcs import (
+    IDLE_TERMINATION,
+    PREEMPTION,
+    V2_KEY,
+    V2_NAMESPACE,
+    Gcs,
+    GcsError,
+    OtherCluster,
+    again_if_unreached,
+    refuses_connections,
+)
 from .join import RayJoining
 from .nodes import PULL, RayNode, RayNodes, fold_nodes, slice_of
+from .program import check_program
 from .report import ReportState, autoscaling_state, driver_lines, loosened
 from .view import RayView, shown
 from .waiting import LastWaited, PendingWork, fold_groups, fold_waiting, with_placed_bundles
@@ -188,10 +198,15 @@ class RayWorkload:
         return self._joining.join(known, slice_id, host, local=local, environment=credentials)
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
-        if not self._fences.raise_to(slice_id, epoch):
-            return
+        if self._fences.raise_to(slice_id, epoch):
+            await again_if_unreached(lambda: self._drain_idle(slice_id, epoch))
+
+    async def _drain_idle(self, slice_id: str, epoch: int) -> None:
+        """Drain a slice on which nothing runs; it is refused if something does."""
         # The actor table is read again: the GCS may have bound an actor to a node that its raylet reports as idle.
         state, actors = await asyncio.gather(self._gcs.resource_state(), self._gcs.actors())
+        if not self._fences.stands(slice_id, epoch):
+            return
         self._rename(state, ())
         nodes = fold_nodes(self._nodes, state, (), actors, self._groups, self._now()).of(slice_id)
         going = [node for node in nodes if node.draining or self._fences.is_drained(slice_id, node.id)]
@@ -209,6 +224,7 @@ class RayWorkload:
                 return
             self._fences.drained(slice_id, node.id)
             going.append(node)
+        self._fences.completed(slice_id, epoch)
         self._change.set()
 
     def _refuse(self, slice_id: str, epoch: int, why: str) -> None:
@@ -221,8 +237,10 @@ class RayWorkload:
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
         """Drain a slice with work on it. Without ``evict`` the work goes on, and the raylet ends after it."""
-        if not self._fences.insist(slice_id, epoch):
-            return
+        if self._fences.insist(slice_id, epoch):
+            await again_if_unreached(lambda: self._drain_busy(slice_id, epoch, evict=evict))
+
+    async def _drain_busy(self, slice_id: str, epoch: int, *, evict: bool) -> None:
         for info in await self._alive(slice_id):
             if evict:
                 await self._gcs.unregister(info.node_id, message(slice_id, epoch))
@@ -231,6 +249,7 @@ class RayWorkload:
                 deadline = 0 if self._drain_limit is None else int(1000 * (self._now() + self._drain_limit))
                 await self._gcs.drain(info.node_id, PREEMPTION, message(slice_id, epoch), deadline)
             self._fences.drained(slice_id, info.node_id)
+        self._fences.completed(slice_id, epoch)
         self._change.set()
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
@@ -287,7 +306,7 @@ class RayWorkload:
         found = [
             Diagnosis(f"the head at {self._gcs.address} is Ray {version}, cluster {self._gcs.cluster_id}, {token}")
         ]
-        return [*found, await asyncio.to_thread(_program, self._joining.ray, version)]
+        return [*found, await asyncio.to_thread(check_program, self._joining.ray, version)]
 
     # -- observing ----------------------------------------------------------------------------------------------------
 
@@ -466,22 +485,6 @@ class RayWorkload:
             shutil.rmtree(self._joining.temp_dir(slice_id, host), ignore_errors=True)
             with suppress(OSError):
                 self._joining.token_file(slice_id, host).unlink()
-
-
-def _program(ray: str, version: str) -> Diagnosis:
-    """Check that the program that starts workers exists and has the version of the head."""
-    path = shutil.which(ray)
-    if path is None:
-        return Diagnosis(f"there is no program {ray!r} here", "install ray, or name the program in workload.ray")
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Diagnosis(f"{path} --version failed: {error}", "check workload.ray")
-    ours = done.stdout.strip().rpartition(" ")[2]
-    if ours != version:
-        remedy = f"install ray=={version} for the workers, or name such a program in workload.ray"
-        return Diagnosis(f"{path} is Ray {ours or 'of an unknown version'}, and the head is {version}", remedy)
-    return Diagnosis(f"workers are started by {path}, Ray {ours}")
 
 
 def _what_runs(node: RayNode) -> str:
