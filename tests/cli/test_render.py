@@ -177,3 +177,17 @@ def test_no_value_of_a_table_is_cut_off_in_a_narrow_terminal(width):
         assert value in printed
     assert max(map(len, printed.splitlines())) <= width
     assert ("group" in printed) == (width == 200), "in a narrow terminal each row is a list of names and values"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_long_name_in_a_list_without_a_head_cuts_off_no_reason(width):
+    table = grid("-", "-", "fold")
+    table.add_row("a-group-with-a-name-that-takes-most-of-a-line-of-80-letters", "TOO_SMALL", "needs 8 cpu, it has 4")
+    table.add_row("gpu", "AT_MAX", "gpu is at its max of 3")
+    output = StringIO()
+    Console(file=output, width=width).print(table)
+    printed = output.getvalue()
+    words = " ".join(printed.split())
+    for value in ("TOO_SMALL needs 8 cpu, it has 4", "gpu AT_MAX gpu is at its max of 3"):
+        assert value in words
+    assert max(map(len, printed.splitlines())) <= width

@@ -193,6 +193,16 @@ def test_events_have_the_number_of_their_pass_and_pages_lose_none(api: Served):
         if before is None:
             break
     assert backward == whole
+    nothing = api.get("/events?before=0").data
+    assert (nothing["events"], nothing["next"]) == ([], 0)  # which `after` takes
+    assert api.get(f"/events?after={nothing['next']}&limit=5000").data["events"] == whole
+
+
+def test_a_text_finds_machines_whatever_its_case(api: Served):
+    name = api.get("/slices").data["items"][0]["id"]
+    for path, key in (("/slices", "items"), ("/lanes", "slices")):
+        found = api.get(f"{path}?q={name.upper()}").data[key]
+        assert [one["id"] for one in found] == [name], path
 
 
 def test_events_are_those_of_the_command_line(api: Served):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass.control.record.journal_tables import new_slice_id
 from windlass.core.model.reasons import WHY_DEMAND_WAITS, WHY_GROUP_PASSED_OVER, Code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +74,23 @@ def test_a_change_to_paste_has_only_keys_of_the_configuration_file(tmp_path):
     )
     done = subprocess.run(["node", tmp_path / "main.mjs"], capture_output=True, text=True, check=True)
     assert done.stdout == "families:\n  fpga:\n    max: 3\ncluster:\n  max_hourly_cost: 19.44"
+
+
+def test_a_machine_is_counted_with_its_group_although_its_name_has_no_slash_and_is_cut(tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("node is missing")
+    groups = ["cpu", "cpu-large", "fpga/spot", "fpga/on demand", "a-group-" * 12, "a-group-" * 12 + "b"]
+    names: dict[str, str | None] = {new_slice_id(group, "7aa1beb193top8rl", 12): group for group in groups[:-1]}
+    assert max(map(len, names)) >= 60
+    names |= {"cpu": "cpu", "cpu-huge-7aa1beb193top8rl-3": None, "train-llm": None}
+    (tmp_path / "format.mjs").write_bytes((STATIC / "format.js").read_bytes())
+    (tmp_path / "main.mjs").write_text(
+        'import { groupOf } from "./format.mjs";'
+        f"process.stdout.write(JSON.stringify({json.dumps(list(names))}.map((one) => "
+        f"groupOf(one, {json.dumps(groups)}) ?? null)));"
+    )
+    done = subprocess.run(["node", tmp_path / "main.mjs"], capture_output=True, text=True, check=True)
+    assert dict(zip(names, json.loads(done.stdout), strict=True)) == names
 
 
 def test_every_module_that_is_imported_is_there():

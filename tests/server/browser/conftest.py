@@ -70,11 +70,12 @@ class RealCluster:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def start(self) -> None:
+    def start(self, *how: str) -> None:
+        """Start the controller with its server, or with ``serve`` the server alone."""
         (self.home / "windlass.yaml").write_text(CONFIG.format(port=self.port), encoding="utf-8")
         with (self.home / "run.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "windlass", "run", "--serve"], cwd=self.home, stdout=log, stderr=log
+                [sys.executable, "-m", "windlass", *(how or ("run", "--serve"))], cwd=self.home, stdout=log, stderr=log
             )
         eventually(self.is_ready, 60, "the controller did not serve")
 

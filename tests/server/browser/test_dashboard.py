@@ -335,6 +335,53 @@ def test_every_page_has_no_error_and_axe_finds_nothing_serious(operator, theme, 
     assert operator.errors == []
 
 
+@pytest.mark.parametrize("width", [1240, 1024, 768])
+def test_the_bar_at_the_top_fits_every_width_and_leads_to_every_page(operator, width):
+    operator.page.set_viewport_size({"width": width, "height": 800})
+    operator.see("/", "page-overview")
+    for path, testid in PAGES.items():
+        operator.page.get_by_test_id(f"nav-{testid.removeprefix('page-')}").click()
+        operator.get_by_test_id(testid).wait_for()
+        wide = operator.page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{path} is wider than the screen"
+        toggle = operator.get_by_test_id("theme-toggle").bounding_box()
+        assert toggle["x"] + toggle["width"] <= width
+    if width > 1000:
+        assert operator.get_by_test_id("search").bounding_box()["width"] > 60
+
+
+def test_a_document_that_cannot_be_loaded_says_so_in_words_and_is_loaded_again(operator):
+    for path, testid, request in (
+        ("/cost", "cost-total", "**/api/v1/accounts*"),
+        ("/slices", "lane", "**/api/v1/lanes*"),
+    ):
+        operator.page.route(request, lambda route: route.abort("connectionrefused"))
+        error = operator.see(path, "error")
+        assert error.inner_text().startswith("The server does not answer.")
+        assert operator.get_by_test_id("empty").count() == 0  # nothing is known, so nothing is said to be empty
+        operator.page.unroute(request)
+        operator.get_by_test_id(testid).first.wait_for()
+        error.wait_for(state="detached")
+
+
+def test_without_a_controller_charts_and_lanes_end_when_it_was_last_seen(operator):
+    cluster = operator.cluster
+    operator.see("/", "page-overview")
+    eventually(lambda: operator.page.locator(".ticks span").last.inner_text() == "now")
+    cluster.stop()
+    try:
+        cluster.start("serve")
+        for path in ("/", "/slices"):
+            operator.see(path, "leader")
+            eventually(lambda: operator.get_by_test_id("leader").inner_text() == "no controller runs")
+            seen = time.strftime("%H:%M:%S", time.localtime(cluster.get("/status")["as_of"]))
+            operator.page.locator(".ticks span", has_text=seen).last.wait_for(timeout=60_000)
+            assert operator.page.locator(".ticks span", has_text="now").count() == 0
+    finally:
+        cluster.stop()
+        cluster.start()
+
+
 def test_a_script_that_cannot_be_loaded_is_loaded_again(operator):
     failed: list[str] = []
 

@@ -83,29 +83,49 @@ def indented(*content: RenderableType) -> Padding:
 
 
 def grid(*columns: str) -> Table:
-    """Return a table without a head; a ``-`` column is not wrapped, any other may be."""
-    table = Table.grid(padding=(0, 2), expand=False)
+    """Return a table without a head; a ``-`` column is not wrapped, any other may be.
+
+    Where it is too wide for the terminal, the first cell of each row gets a line of its own.
+    """
+    table = _GridTable.grid(padding=(0, 2), expand=False)
     for column in columns:
         table.add_column(no_wrap=column == "-", overflow="fold")
     return table
+
+
+class _GridTable(Table):
+    """A table without a head that cuts nothing off in a narrow terminal."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first, *others = self.columns
+        if not others or _least_width(self, console, options) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        for name, *cells in zip(first.cells, *(column.cells for column in others), strict=True):
+            yield name
+            values = grid(*("-" if column.no_wrap else "fold" for column in others))
+            values.add_row(*cells)
+            yield Padding(values, (0, 0, 0, 2), expand=False)
+
+
+def _least_width(table: Table, console: Console, options: ConsoleOptions) -> int:
+    """Return the columns of a terminal that a table needs to cut nothing off."""
+    width = 2 * (len(table.columns) - 1)
+    for column in table.columns:
+        cells = [column.header, *column.cells]
+        natural = max(Measurement.get(console, options.update(max_width=10_000), cell).maximum for cell in cells)
+        width += natural if column.no_wrap else min(natural, LEAST_FOLDED)
+    return width
 
 
 class _HeadedTable(Table):
     """A table that shows each row as lines of names and values where it would be cut off: in a narrow terminal."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._least_width(console, options) <= options.max_width:
+        if _least_width(self, console, options) <= options.max_width:
             yield from super().__rich_console__(console, options)
         else:
             yield from self._rows_as_lines()
-
-    def _least_width(self, console: Console, options: ConsoleOptions) -> int:
-        width = 2 * (len(self.columns) - 1)
-        for column in self.columns:
-            cells = [column.header, *column.cells]
-            natural = max(Measurement.get(console, options.update(max_width=10_000), cell).maximum for cell in cells)
-            width += natural if column.no_wrap else min(natural, LEAST_FOLDED)
-        return width
 
     def _rows_as_lines(self) -> Iterator[RenderableType]:
         first, *others = self.columns

@@ -305,7 +305,7 @@ class Timeline:
             if lane.spans[0]["from"] <= until
             and (lane.ended is None or lane.ended >= since)
             and (group is None or lane.group == group)
-            and text in lane.id
+            and text.lower() in lane.id.lower()
         )
         return sorted(found, key=lambda lane: (lane.group, lane.spans[0]["from"], lane.id))
 

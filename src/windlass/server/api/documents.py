@@ -141,7 +141,7 @@ def events(
             found += together
         following = max(upto, after) if done else found[-1].seq
         return _events(found, following, found[0].seq if found else None)
-    last = upto if before is None else before - 1
+    last = upto if before is None else max(0, before - 1)
     done, first = True, None
     for begins, together in earlier_events(
         feed.journal, last, since=since, until=until, subject=subject, wanted=wanted

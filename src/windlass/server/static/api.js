@@ -1,5 +1,8 @@
 // Calls to the HTTP API. An answer with an error status is thrown as a Problem with its sentence.
 
+/** What is shown instead of the browser's own words for a connection that failed. */
+export const UNREACHABLE = "The server does not answer. The page tries again every few seconds.";
+
 export class Problem extends Error {
   /** @param {number} status @param {{title?: string, detail?: string, type?: string, did_you_mean?: string[]}} body */
   constructor(status, body) {
@@ -30,7 +33,7 @@ export async function call(method, path, more = {}) {
   const answer = await fetch(address(path, more.params), {
     method, headers, credentials: "same-origin", cache: "no-store", signal: more.signal ?? null,
     body: more.body === undefined ? null : JSON.stringify(more.body),
-  });
+  }).catch((error) => { throw more.signal?.aborted ? error : new Error(UNREACHABLE); });
   if (answer.status === 204) return null;
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Problem(answer.status, body);

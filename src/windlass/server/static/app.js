@@ -3,7 +3,7 @@
 import { h, render } from "./vendor/preact.js";
 import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
 import "./vendor/signals.js";
-import { get } from "./api.js";
+import { get, UNREACHABLE } from "./api.js";
 import { theme } from "./charts.js";
 import { clock, span } from "./format.js";
 import { helpShown, Help, listen, timeAsked, TimeDialog } from "./keys.js";
@@ -100,7 +100,7 @@ function Confirm() {
 function Outcome() {
   const done = outcome.value;
   if (!done || view.value.params.get("why") === done.subject) return null;
-  return h("div", { class: "outcome", role: "status", "data-testid": "command-outcome", "data-what": done.what, "data-heard": String(done.heard), style: { marginTop: "14px" } }, done.text);
+  return h("div", { class: "outcome", role: "status", "data-testid": "command-outcome", "data-what": done.what, "data-heard": String(done.heard), style: { margin: "14px 0px" } }, done.text);
 }
 
 function App() {
@@ -136,7 +136,7 @@ async function start() {
       me.value = await get("/whoami");
     } catch (error) {
       if (/** @type {any} */ (error).status === 401) toLogin();
-      else { problem.value = "The server does not answer. The page tries again every few seconds."; setTimeout(() => location.reload(), 3000); }
+      else { problem.value = UNREACHABLE; setTimeout(() => location.reload(), 3000); }
     }
   }
   follow(begun);

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "./vendor/preact-hooks.js";
 import { signal } from "./vendor/signals-core.js";
 import uPlot from "./vendor/uplot.js";
 import { minuteOfDay, timeOfDay } from "./format.js";
-import { at, change } from "./store.js";
+import { change, knownUntil } from "./store.js";
 
 export const theme = signal(document.documentElement.dataset.theme ?? "light");
 
@@ -63,7 +63,7 @@ export function Ticks({ from, to }) {
   const places = [0, 0.25, 0.5, 0.75];
   return h("div", { class: "ticks cap" },
     places.map((share) => h("span", { key: share, style: { left: `${share * 100}%` } }, text(from + share * length))),
-    h("span", { style: { left: "100%" } }, at.value === null ? "now" : text(to)));
+    h("span", { style: { left: "100%" } }, knownUntil.value === null ? "now" : text(to)));
 }
 
 /** Sums for a stacked area, the largest first, each with its colour. @param {[number[], string][]} layers from the bottom up @returns {Curve[]} */

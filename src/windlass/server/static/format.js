@@ -78,10 +78,26 @@ export const needsText = (needs) =>
   Object.entries(needs ?? {}).map(([name, amount]) => (name === "memory" ? String(amount) : `${amount} ${name}`)).join(", ");
 
 /** A reason without the time waited, which the page counts itself. @param {string} why */
-export const withoutWait = (why) => why.replace(/^waits [^:]*: /, "");
+export const withoutWait = (why) => why.replace(/^waits(?: [^:]*)?: /, "");
 
 /** A reason without the name of its group, for places that show the name already. @param {string} why @param {string} group */
 export const withoutName = (why, group) => [`${group}: `, `${group} is `].reduce((text, start) => (text.startsWith(start) ? text.slice(start.length) : text), why);
 
 /** @param {string} change */
 export const arrows = (change) => change.replaceAll("->", "→");
+
+/** From this length on the group in the name of a machine may have been cut: names have at most 63 letters. */
+const LONG_NAME = 60;
+
+/** A group's name as it stands in the names of its machines. @param {string} group */
+const inNames = (group) => group.replace(/[^A-Za-z0-9._-]+/g, "-");
+
+/**
+ * The group of a machine or group by its name: machines are named GROUP-STAMP-NUMBER.
+ * @param {string} name @param {string[]} groups
+ */
+export function groupOf(name, groups) {
+  if (groups.includes(name)) return name;
+  const start = name.replace(/-[0-9a-z]+-\d+$/, "");
+  return groups.find((one) => inNames(one) === start) ?? (name.length >= LONG_NAME ? groups.find((one) => inNames(one).startsWith(start)) : undefined);
+}

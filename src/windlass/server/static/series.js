@@ -1,11 +1,13 @@
 // Documents that are requested again after new passes, at a limited rate.
 
 import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
-import { get } from "./api.js";
-import { at } from "./store.js";
+import { get, Problem } from "./api.js";
+import { knownUntil } from "./store.js";
 
 /** Milliseconds between two requests for the same document. */
 const EVERY = 2000;
+/** Milliseconds after which a request that failed is repeated. */
+const RETRY = 3000;
 
 /**
  * A document, kept while a newer one is loaded.
@@ -17,10 +19,11 @@ export function useDocument(path, params, version, every = EVERY) {
   const [answer, setAnswer] = useState(/** @type {import("./types.js").Documents[P] | null} */ (null));
   const [failure, setFailure] = useState(/** @type {string | null} */ (null));
   const [turn, setTurn] = useState(0);
+  const repeat = useRef(0);
   const asked = useRef({ key: "", when: 0, busy: false, again: false });
   const key = JSON.stringify([path, params]);
   useEffect(() => {
-    const stop = new AbortController(), same = asked.current.key === key;
+    const same = asked.current.key === key;
     const pause = same ? Math.max(0, asked.current.when + every - Date.now()) : 0;
     const timer = setTimeout(async () => {
       if (same && asked.current.busy) { asked.current.again = true; return; } // one request at a time
@@ -31,7 +34,10 @@ export function useDocument(path, params, version, every = EVERY) {
         setAnswer(found);
         setFailure(null);
       } catch (error) {
-        if (!stop.signal.aborted && asked.current.key === key) setFailure(error instanceof Error ? error.message : String(error));
+        if (asked.current.key !== key) return;
+        setFailure(error instanceof Error ? error.message : String(error));
+        const refused = error instanceof Problem && error.status < 500; // it would be refused again
+        if (!refused) repeat.current = setTimeout(() => setTurn((before) => before + 1), RETRY);
       } finally {
         if (asked.current.key === key) {
           asked.current.busy = false;
@@ -39,13 +45,13 @@ export function useDocument(path, params, version, every = EVERY) {
         }
       }
     }, pause);
-    return () => clearTimeout(timer);
+    return () => { clearTimeout(timer); clearTimeout(repeat.current); };
   }, [key, version, turn]);
   return [answer, failure];
 }
 
 /** @param {{since: number | null, points: number}} asked @param {number} version */
 export function useSeries({ since, points }, version) {
-  const [answer] = useDocument("/series", { since, until: at.value, points }, version);
+  const [answer] = useDocument("/series", { since, until: knownUntil.value, points }, version);
   return answer;
 }

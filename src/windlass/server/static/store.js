@@ -56,7 +56,9 @@ export function clockIs(server) {
   // Everything that counts seconds is drawn again when this changes, so a message alone does not change it.
   if (Math.abs(server - now.value) >= 1) now.value = server;
 }
-export const instant = computed(() => at.value ?? (status.value && !status.value.leader.alive ? status.value.as_of : now.value));
+/** The end of what is known: the time of the page, or when a controller was last seen; null if one runs, so that it is now. */
+export const knownUntil = computed(() => at.value ?? (status.value && !status.value.leader.alive ? status.value.as_of : null));
+export const instant = computed(() => knownUntil.value ?? now.value);
 
 // -- the user ---------------------------------------------------------------------------------------------------------
 
@@ -167,7 +169,7 @@ export async function load() {
   } catch (error) {
     if (mine !== loading) return true;
     if (error instanceof Problem && error.status === 401) { toLogin(); return true; }
-    problem.value = error instanceof Problem ? error.message : "The server does not answer. The page tries again every few seconds.";
+    problem.value = error instanceof Error ? error.message : String(error);
     return false;
   }
 }

@@ -6,7 +6,7 @@ import { get } from "./api.js";
 import { clock, colourOf, IN_FLIGHT, needsText, plural, span, timeOfDay, usd, withoutName, withoutWait } from "./format.js";
 import { paste } from "./paste.js";
 import { Code, Command, CopyCommand, Empty, Failure, Link, Unblock, Why } from "./parts.js";
-import { addressOf, at, change, instant, outcome, seq, view } from "./store.js";
+import { addressOf, at, change, instant, outcome, seq, status, view } from "./store.js";
 
 /** The states in which a machine can be drained. */
 const DRAINABLE = new Set([...IN_FLIGHT, "ready"]);
@@ -77,6 +77,13 @@ function Actions({ name, kind, answer }) {
       h(CopyCommand, { line: `windlass why ${name}${at.value === null ? "" : ` --at ${at.value}`}` })));
 }
 
+/** A reason as a sentence; the name of a group at its start is not changed. @param {string} why */
+function sentence(why) {
+  if (!why) return "";
+  const named = status.value?.groups.some((group) => why.startsWith(`${group.name} `) || why.startsWith(`${group.name}:`));
+  return `${named ? why[0] : why[0].toUpperCase()}${why.slice(1)}.`;
+}
+
 /** @param {{one: import("./types.js").SliceWhy}} props */
 function SliceAnswer({ one }) {
   const lost = one.life.some((step) => step.state === "lost");
@@ -86,7 +93,7 @@ function SliceAnswer({ one }) {
   return h("div", null,
     h("div", { class: "b" },
       h("div", { class: "cap" }, h(Why, { name: one.group, class: "link" }), ` · ${one.provider} · ${usd(one.hourly_cost)}/h`),
-      h("div", { class: "t", "data-testid": "why-headline" }, `${one.now.why[0]?.toUpperCase() ?? ""}${one.now.why.slice(1)}${one.now.why ? "." : ""}`),
+      h("div", { class: "t", "data-testid": "why-headline" }, sentence(one.now.why)),
       h("div", { class: "under" }, h(Code, { code: one.now.code, "data-testid": "why-code", "data-code": one.now.code ?? "" }), h("span", { class: "cap" }, `${one.state} since ${clock(one.since)}${until}`)),
       one.tasks > 0 && h("div", { class: "cap", style: { marginTop: "6px" } }, `${plural(one.tasks, "task")} ${one.tasks === 1 ? "runs" : "run"} there: the machine is not ended before ${one.tasks === 1 ? "it ends" : "they end"}.`)),
     h("div", { class: "b" }, h("h3", null, "Started for"),
@@ -128,7 +135,7 @@ function Resume({ change: text }) {
 function DemandAnswer({ one }) {
   const main = one.parts[0], groups = Object.entries(one.groups);
   const each = one.needs.map((bundle) => needsText(bundle.needs)).join(" or ");
-  const said = withoutWait(main?.why ?? ""), headline = main ? `${said[0]?.toUpperCase() ?? ""}${said.slice(1)}.` : "It no longer waits: its tasks run, have ended, or were cancelled.";
+  const headline = main ? sentence(withoutWait(main.why)) : "It no longer waits: its tasks run, have ended, or were cancelled.";
   return h("div", null,
     h("div", { class: "b" },
       h("div", { class: "cap" }, one.waits ? `${plural(one.tasks, "task")} of ${each}, waiting since ${clock(one.since)} (${span(instant.value - one.since)})` : `waited ${span((one.until ?? instant.value) - one.since)} for ${each}`),

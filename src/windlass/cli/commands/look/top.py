@@ -31,7 +31,7 @@ from windlass.control.report.status import Status, spent_since
 from windlass.control.report.why import Question
 from windlass.core.model.reasons import plural
 
-from .status import group_rows, has_prices
+from .status import group_rows, has_prices, is_priced
 
 EVERY: Final = 1.0
 """Seconds between two refreshes."""
@@ -43,11 +43,14 @@ KINDS: Final = {
     "magenta": {"UNKNOWN_INPUT"},
 }
 """The dashboard's colours of reason codes."""
+LEAST_NAME, LEAST_LAST = 14, 10
+"""Columns that a name and the last column of a table have on a narrow terminal."""
 STATES: Final = {"ready": "green", "cordoned": "yellow", "draining": "yellow", "lost": "red"}
 
 _KEY: Final = re.compile(r"\x1b\[[A-D]|[\s\S]")
 
 Document = Mapping[str, Any]
+Cells = Sequence[str | Text]
 
 
 def _remotely(remote: Remote) -> None:
@@ -139,12 +142,12 @@ def page(status: Document, chosen: str | None, answer: Document | None, size: tu
         head,
         Text(_figures(status), style="dim"),
         Text(),
-        _groups(rows[:groups]),
+        _groups(rows[:groups], width),
     ]
     if status["demands"]:
-        parts += [Text(), _jobs(_window(status["demands"], chosen, jobs), chosen)]
+        parts += [Text(), _jobs(_window(status["demands"], chosen, jobs), chosen, width)]
     if status["slices"]:
-        parts += [Text(), _machines(_window(status["slices"], chosen, machines), chosen, status["as_of"])]
+        parts += [Text(), _machines(_window(status["slices"], chosen, machines), chosen, status["as_of"], width)]
     if answers:
         parts += [Text(), *answers]
     parts.append(Text("\nq end   j k choose   enter why", style="dim"))
@@ -169,38 +172,53 @@ def _window(rows: Sequence[Document], chosen: str | None, most: int) -> Sequence
     return rows[first : first + most]
 
 
-def _table(*columns: str) -> Table:
-    """Make a table with one line per row; longer texts are cut."""
+def _table(columns: Sequence[str], rows: Sequence[Cells], width: int) -> Table:
+    """Make a table with one line per row. A name that leaves no room is cut in the middle, and the last column at its
+    end; numbers are never cut.
+    """
     table = headed(*columns, cut=True)
     table.expand, last = True, table.columns[-1]
     last.no_wrap, last.overflow, last.ratio = True, "ellipsis", 1
+    longest = [
+        max(len(column.rstrip("*>")), *(len(row[place]) for row in rows), 0) for place, column in enumerate(columns)
+    ]
+    name = next(place for place, column in enumerate(columns) if column)
+    room = width - sum(longest[:name] + longest[name + 1 : -1]) - min(longest[-1], LEAST_LAST) - 2 * (len(columns) - 1)
+    for row in rows:
+        table.add_row(*row[:name], _cut(str(row[name]), max(LEAST_NAME, room)), *row[name + 1 :])
     return table
 
 
-def _groups(rows: Sequence[Document]) -> Table:
-    table = _table("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more")
+def _cut(name: str, most: int) -> str:
+    """Cut a name in the middle: machines of a group differ only at the end."""
+    tail = most // 3
+    return name if len(name) <= most else f"{name[: most - tail - 1]}…{name[-tail:]}"
+
+
+def _groups(rows: Sequence[Document], width: int) -> Table:
+    lines: list[Cells] = []
     for one in rows:
         more = Text("available", style="green") if one["next"]["code"] is None else _code(one["next"]["code"])
         if "groups" in one:
             more.append(f"  {plural(len(one['groups']), 'offer')}", style="dim")
         counts = (str(one[key]) for key in ("ready", "coming", "leaving"))
-        table.add_row(one["name"], *counts, str(one["max"] or "-"), money(one["hourly_cost"]), more)
-    return table
+        cost = money(one["hourly_cost"]) if is_priced(one) else "-"
+        lines.append((one["name"], *counts, str(one["max"] or "-"), cost, more))
+    return _table(("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more"), lines, width)
 
 
-def _jobs(rows: Sequence[Document], chosen: str | None) -> Table:
-    table = _table("", "job", "tasks>", "code", "why")
+def _jobs(rows: Sequence[Document], chosen: str | None, width: int) -> Table:
+    lines: list[Cells] = []
     for one in rows:
         part = one["parts"][0] if one["parts"] else {"code": None, "why": ""}
         mark = ">" if one["id"] == chosen else " "
-        table.add_row(mark, one["id"], str(one["tasks"]), _code(part["code"]), part["why"])
-    return table
+        lines.append((mark, one["id"], str(one["tasks"]), _code(part["code"]), str(part["why"])))
+    return _table(("", "job", "tasks>", "code", "why"), lines, width)
 
 
-def _machines(rows: Sequence[Document], chosen: str | None, now: float) -> Table:
-    table = _table("", "machine", "state", "for>", "tasks>", "use>", "code", "why")
-    for one in rows:
-        table.add_row(
+def _machines(rows: Sequence[Document], chosen: str | None, now: float, width: int) -> Table:
+    lines = [
+        (
             ">" if one["id"] == chosen else " ",
             one["id"],
             Text(one["state"], style=STATES.get(one["state"], "blue")),
@@ -210,7 +228,9 @@ def _machines(rows: Sequence[Document], chosen: str | None, now: float) -> Table
             _code(one["code"]),
             one["why"],
         )
-    return table
+        for one in rows
+    ]
+    return _table(("", "machine", "state", "for>", "tasks>", "use>", "code", "why"), lines, width)
 
 
 def _figures(status: Document) -> str:

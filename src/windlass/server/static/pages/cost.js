@@ -30,7 +30,7 @@ export function Cost() {
     h("section", { class: "panel" }, answer.rows.length > 0 && h("header", null, h("h2", null, by === "account" ? "Accounts" : `Accounts by ${by}`), h("span", { class: "cap" }, "in dollars")), answer.rows.length ? h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Accounts" }, h("table", null,
       h("thead", null, h("tr", null, h("th", { scope: "col" }, by), columns.map((name) => h("th", { scope: "col", class: "num", key: name }, name)), h("th", { scope: "col", class: "num" }, "total"))),
       h("tbody", null, answer.rows.map((row) => h("tr", { key: row.name, "data-testid": "cost-row", "data-name": row.name },
-        h("th", { scope: "row" }, by === "account" || row.name.startsWith("(") ? row.name : h(Why, { name: row.name })),
+        h("th", { scope: "row" }, by === "account" || row.name.startsWith("(") ? row.name : h(Why, { name: row.name, title: row.name })),
         columns.map((name) => h("td", { class: "num", key: name, "data-testid": "cost-cell", "data-account": name, "data-value": row[name] }, exact(row[name]))),
         h("td", { class: "num", "data-testid": "cost-cell", "data-account": "total", "data-value": row.total }, exact(row.total))))),
       h("tfoot", null, h("tr", null, h("th", { scope: "row" }, "sum"), columns.map((name) => h("td", { class: "num", key: name }, exact(answer.total[name]))), h("td", { class: "num" }, exact(total))))))

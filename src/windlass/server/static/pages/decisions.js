@@ -5,7 +5,7 @@ import { useEffect, useState } from "../vendor/preact-hooks.js";
 import { get } from "../api.js";
 import { clock, plural, usd, withoutName } from "../format.js";
 import { Code, Empty, eventKey, EventRow, Failure, Why } from "../parts.js";
-import { addressOf, at, change, events, go, view } from "../store.js";
+import { addressOf, at, change, connection, events, go, view } from "../store.js";
 
 const PAGE = 100;
 const KINDS = ["launch", "slice", "phase", "waiting", "refused", "trouble", "frozen", "order", "mistake", "settings"];
@@ -25,7 +25,7 @@ export function Decisions() {
     void get("/events", asked).then((answer) => { if (!over) { setOlder({ rows: answer.events, previous: answer.previous }); setFailure(null); setReady(true); } },
       (error) => { if (!over) { setFailure(error.message); setReady(true); } });
     return () => { over = true; };
-  }, [key]);
+  }, [key, failure !== null && connection.value.state === "live"]); // asked again once the server answers
   const more = async () => {
     const answer = await get("/events", { ...asked, before: older.previous });
     setOlder({ rows: [...answer.events, ...older.rows], previous: answer.previous });

@@ -3,7 +3,7 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useMemo, useState } from "../vendor/preact-hooks.js";
 import { get } from "../api.js";
-import { lasting, plural, span, timeOfDay, usd } from "../format.js";
+import { groupOf, lasting, plural, span, timeOfDay, usd } from "../format.js";
 import { Code, Command, Empty, FamilyRowView, groupEntries, GroupRowView, slicesByGroup } from "../parts.js";
 import { at, events, now, seq, status } from "../store.js";
 import { useDocument } from "../series.js";
@@ -33,9 +33,6 @@ export function Groups() {
       : groups.map((group) => h("section", { class: "panel", key: group.name },
         h(GroupRowView, { group, slices: mine.get(group.name) ?? [] }, h(Details, { group, more: details[group.name], day: day?.get(group.name) }))))))) : h(Empty, null, "No groups are configured: add one under groups: in the configuration file."));
 }
-
-/** The group of a machine or group by its name: machines are named after their group. @param {string} name @param {string[]} groups */
-const groupOf = (name, groups) => groups.filter((one) => name === one || name.startsWith(`${one}-`)).sort((a, b) => b.length - a.length)[0];
 
 const DAY = 86400;
 

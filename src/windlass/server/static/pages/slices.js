@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js"
 import { Chart, Ticks } from "../charts.js";
 import { clock, colourOf, FAILED, IN_FLIGHT, OVER, percent, plural, span, timeOfDay, usd, whole } from "../format.js";
 import { Choice, Empty, Failure, Link, Loading } from "../parts.js";
-import { addressOf, at, change, now, seq, status, view } from "../store.js";
+import { addressOf, change, knownUntil, now, seq, status, view } from "../store.js";
 import { useDocument, useSeries } from "../series.js";
 
 /** @typedef {import("../types.js").Lane} Lane */
@@ -23,13 +23,13 @@ export function Slices() {
   const range = params.get("range") ?? "3600", sort = params.get("sort") ?? "group", filters = { group: params.get("group") ?? "", state: params.get("state") ?? "", text: (params.get("q") ?? "").toLowerCase() };
   const many = (known?.slices.length ?? 0) >= 500;
   // The window moves in steps, so that the address of the request stays the same for a while.
-  const step = Math.max(2, Number(range) / 200), end = at.value ?? Math.ceil(now.value / step) * step;
-  const [answer, failure] = useDocument("/lanes", { since: end - Number(range), until: at.value, limit: 5000 }, seq.value, many ? 5000 : 1000);
+  const step = Math.max(2, Number(range) / 200), last = knownUntil.value, end = last ?? Math.ceil(now.value / step) * step;
+  const [answer, failure] = useDocument("/lanes", { since: end - Number(range), until: last, limit: 5000 }, seq.value, many ? 5000 : 1000);
   const series = useSeries({ since: end - Number(range), points: 300 }, seq.value);
   const lanes = useMemo(() => ordered(answer?.slices ?? [], sort, filters), [answer, sort, filters.group, filters.state, filters.text]);
   if (!known) return null;
   const pick = (/** @type {string} */ name) => (/** @type {Event} */ event) => change({ [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value }, true);
-  const until = at.value ?? Math.max(answer?.until ?? 0, known.at), since = answer ? Math.max(answer.since, Math.min(earliest(answer.slices), until - 60)) : end - Number(range);
+  const until = last ?? Math.max(answer?.until ?? 0, known.at), since = answer ? Math.max(answer.since, Math.min(earliest(answer.slices), until - 60)) : end - Number(range);
   return h("section", { "data-testid": "page-slices" },
     h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "Machines"),
       h(Choice, { label: "Order", value: sort, onPick: (value) => change({ sort: value }, true), options: [["group", "by group"], ["cost", "by cost"], ["state", "by state"]] }),
@@ -40,7 +40,7 @@ export function Slices() {
       h("span", { class: "cap", "data-testid": "lane-count", "data-value": lanes.length }, plural(lanes.length, "machine")),
       h("span", { class: "grow" }), h(Legend, null)),
     h(Failure, { text: failure }),
-    !answer && !failure ? h(Loading, null) : h("section", { class: `panel lanes${lanes.length >= MANY ? " many" : ""}`, "data-testid": "lanes", "aria-label": "Machines over time" },
+    !answer ? !failure && h(Loading, null) : h("section", { class: `panel lanes${lanes.length >= MANY ? " many" : ""}`, "data-testid": "lanes", "aria-label": "Machines over time" },
       h("div", { class: "dm", style: { padding: "10px 0 6px" } }, h("span", { class: "cap", style: { paddingLeft: "18px" } }, "tasks waiting"),
         series?.at.length ? h(Waiting, { series, since, until }) : h("span", null), h("span", { class: "cap num", style: { paddingRight: "16px" } }, "cost")),
       lanes.length ? h(Rows, { lanes, since, until, grouped: sort === "group" }) : h(Empty, null, "No machines in this period: they are launched when jobs wait. windlass submit …"),
