@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from windlass.core.capacity.eligibility import alternative
 from windlass.core.model.lifecycle import RECALLABLE, State
 from windlass.core.model.quantities import ACCELERATORS
 from windlass.core.model.snapshot import Demand, Gang
@@ -14,20 +15,48 @@ from windlass.core.placement.minimums import missing
 from .plan_draft import PlanDraft, Served
 
 
-def worth(draft: PlanDraft) -> tuple[list[int], int, int]:
+def worth(draft: PlanDraft) -> tuple[list[int], int, int, int]:
     """Sort key: the better draft first."""
     waiting = [len(draft.decisions.waiting_requests), *draft.decisions.unserved]
     return (
         waiting if any(waiting) else [],  # with gangs as single tasks the order differs, but nothing waits
+        later_alternatives(draft),
         sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
         sum(draft.groups[one.group].hosts * one.slices for one in draft.purchases),
     )
 
 
-def worth_with_minimums(draft: PlanDraft) -> tuple[list[int], int, int, int]:
+def worth_with_minimums(draft: PlanDraft) -> tuple[list[int], int, int, int, int]:
     """Sort key: the same, but what misses less of a ``min`` or a ``spare`` comes before what costs less."""
-    waiting, cost, nodes = worth(draft)
-    return waiting, missing(draft), cost, nodes
+    waiting, later, cost, nodes = worth(draft)
+    return waiting, missing(draft), later, cost, nodes
+
+
+def later_alternatives(draft: PlanDraft) -> int:
+    """Returns how many alternatives of ``any_of`` all tasks on new slices passed over, in sum.
+
+    Existing slices do not count: they are used before anything is bought, whichever alternative they meet.
+    """
+    served = [(shape.selector, one.runs) for shape, one in draft.decisions.served_shapes]
+    for gang, one in draft.decisions.served_gangs:
+        if gang.any_of or any(bundle.any_of for bundle in gang.bundles):
+            tasks = enumerate(tasks_of(draft, gang))
+            served += [(of.selector, [run for run in one.runs if run.tasks == index]) for index, of in tasks]
+    if not any(selector[3] for selector, _ in served):
+        return 0
+    groups = np.zeros(draft.limits.bought, np.int64)
+    for purchase in draft.purchases:
+        start = purchase.position - len(draft.slices)
+        groups[start : start + purchase.slices] = purchase.group
+    passed = 0
+    for selector, runs in served:
+        if selector[3]:
+            later = alternative(draft.eligibility.answers(selector)[1])
+            for run in runs:
+                new = run.positions >= len(draft.slices)
+                bought = groups[run.positions[new] - len(draft.slices)]
+                passed += int((later[draft.profile_index[bought]] * run.counts[new]).sum())
+    return passed
 
 
 def is_whole(draft: PlanDraft) -> bool:

@@ -23,6 +23,7 @@ from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
+from .draft_worth import later_alternatives
 from .plan_draft import DraftOptions, PlanDraft
 
 TASKS: Final = 32
@@ -47,6 +48,7 @@ def cheaper_set(draft: PlanDraft, served: Serve, *, as_one: bool, any_order: boo
     if not groups:
         return None
     most = BOUNDLESS if any(draft.decisions.unserved) else _cost(draft)
+    passed = BOUNDLESS if any(draft.decisions.unserved) else later_alternatives(draft)
     options = replace(draft.options, gangs_as_singles=frozenset(), priorities_as_one=as_one)
     orders = [options]
     gangs = len(draft.snapshot_tables.demands.gangs)
@@ -58,7 +60,9 @@ def cheaper_set(draft: PlanDraft, served: Serve, *, as_one: bool, any_order: boo
         ahead = tuple((group, count) for group, count in zip(groups, counts, strict=True) if count)
         for order in orders:
             other = served(draft.snapshot_tables, replace(order, ahead=ahead))
-            if _serves_all(other, len(ahead)) and not ((as_one or order != options) and other.used()):
+            if not _serves_all(other, len(ahead)) or later_alternatives(other) > passed:
+                continue
+            if not ((as_one or order != options) and other.used()):
                 name_owners(other)
                 return other
     return None

@@ -166,24 +166,6 @@ def tolerated(demand: Demand, group: Group) -> Edit:
     )
 
 
-def with_conditions(demand: Demand, where: tuple[Condition, ...], change: str) -> Edit:
-    return Edit(
-        change,
-        ("demands", demand.id, "where"),
-        [str(condition) for condition in where],
-        on_demand(demand, lambda d: replace(d, where=where)),
-    )
-
-
-def dropped_conditions(demand: Demand) -> Iterator[Edit]:
-    for index, condition in enumerate(demand.where):
-        yield with_conditions(
-            demand, (*demand.where[:index], *demand.where[index + 1 :]), f"without the condition {condition}"
-        )
-    if len(demand.where) > 1:
-        yield with_conditions(demand, (), "without any condition")
-
-
 def smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
     """Lowers each need that is too large to what a node of the group has, and drops needs that no group has at all.
 
@@ -211,7 +193,7 @@ def smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
     path, value = ("demands", demand.id, "needs"), _needs_value(bundles[0].needs)
     if demand.gang is not None:
         path = ("demands", demand.id, "bundles")
-        value = [_written_bundle(bundle) for bundle in bundles]  # type: ignore[assignment]
+        value = [written_bundle(bundle) for bundle in bundles]  # type: ignore[assignment]
     return Edit(", ".join(changes.values()), path, value, on_demand(demand, lambda d: replace(d, bundles=bundles)))
 
 
@@ -224,13 +206,13 @@ def _needs_value(needs: Amounts) -> dict[str, str]:
     return {name: exact_quantity(amount, name) for name, amount in needs}
 
 
-def _written_bundle(bundle: Bundle) -> dict[str, Any]:
+def written_bundle(bundle: Bundle) -> dict[str, Any]:
     """Returns a bundle with everything that it has, because a setting replaces the whole list of bundles."""
     placing = {
-        "where": list(map(str, bundle.where)),
-        "prefer": list(map(str, bundle.prefer)),
+        "where": written_conditions(bundle.where),
+        "prefer": written_conditions(bundle.prefer),
         "tolerates": _written_tolerations(bundle.tolerates),
-        "any_of": [list(map(str, conditions)) for conditions in bundle.any_of],
+        "any_of": list(map(written_conditions, bundle.any_of)),
         "classes": list(bundle.classes),
         "apart": written_apart(bundle.apart),
         "spread": written_spread(bundle.spread),
@@ -243,6 +225,10 @@ def _written_bundle(bundle: Bundle) -> dict[str, Any]:
 def _written_tolerations(tolerates: tuple[Toleration, ...]) -> list[dict[str, str]]:
     found = [{"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect} for t in tolerates]
     return [{key: text for key, text in entry.items() if text} for entry in found]
+
+
+def written_conditions(conditions: tuple[Condition, ...]) -> list[str]:
+    return [str(condition) for condition in conditions]
 
 
 def written_apart(rules: tuple[Apart, ...]) -> list[dict[str, Any]]:
@@ -267,7 +253,7 @@ def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
             yield Edit(
                 f"size of the gang {size} -> {count}",
                 ("demands", demand.id, "bundles"),
-                [_written_bundle(bundle) for bundle in bundles],
+                [written_bundle(bundle) for bundle in bundles],
                 on_demand(demand, lambda d, b=bundles: replace(d, bundles=b)),  # type: ignore[misc]
             )
     yield Edit(

@@ -7,16 +7,15 @@ once and no single change is enough, the limits that one group needs are raised 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from windlass.core.model.conditions import Condition
-from windlass.core.model.constraints import NODE, SLICE, Apart, Spread
+from windlass.core.model.constraints import NODE, SLICE
 from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.plan import Unblock, Waiting
-from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names
+from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code
 from windlass.core.model.snapshot import (
     Availability,
     Demand,
@@ -30,7 +29,6 @@ from .edits import (
     RaisedLimit,
     available,
     different,
-    dropped_conditions,
     further_domain,
     is_smaller,
     new_budget,
@@ -47,10 +45,8 @@ from .edits import (
     set_group,
     smaller,
     tolerated,
-    with_conditions,
-    written_apart,
-    written_spread,
 )
+from .rule_edits import Raised, dropped_conditions, mended_conditions, raised_at_most, raised_skew
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +174,7 @@ class Unblocker:
             without = on_demand(demand, lambda d: replace(d, deadline=None))
             yield Edit("no deadline", ("demands", demand.id, "deadline"), None, without)
         if Code.NO_LABEL_MATCH in by_code:
-            yield from self._mended_conditions(demand)
+            yield from mended_conditions(demand, self._labels())
         for group in by_code.get(Code.FROZEN, ()):
             yield resumed(group)
         for code in sorted(TRANSIENT - {Code.RATE_LIMITED}):
@@ -211,15 +207,15 @@ class Unblocker:
         """Returns changes of the demand itself."""
         by_code = self._groups_by_code(waiting)
         if Code.NO_LABEL_MATCH in by_code:
-            yield from self._mended_conditions(demand)
+            yield from mended_conditions(demand, self._labels())
         for group in by_code.get(Code.NOT_TOLERATED, ()):
             yield tolerated(demand, group)
         if Code.NO_LABEL_MATCH in by_code:
             yield from dropped_conditions(demand)
         if Code.APART in by_code:
-            yield from self._raised_at_most(demand)
+            yield from self._smallest(demand, raised_at_most(demand))
         if Code.SPREAD in by_code:
-            yield from self._raised_skew(demand)
+            yield from self._smallest(demand, raised_skew(demand))
         yield from self._further_domains(demand, [*by_code.get(Code.APART, ()), *by_code.get(Code.SPREAD, ())])
         if Code.GANG_SHAPE in by_code:
             yield from reshaped(demand, by_code[Code.GANG_SHAPE])
@@ -242,47 +238,20 @@ class Unblocker:
             family = self._family_of(group)
             yield from (further_domain(group, family, key) for key in keys if key not in (NODE, SLICE))
 
-    def _raised_at_most(self, demand: Demand) -> Iterator[Edit]:
-        for index, rule in enumerate(demand.apart):
-
-            def edit(value: int, index: int = index, rule: Apart = rule) -> Edit:
-                rules = (*demand.apart[:index], replace(rule, at_most=value), *demand.apart[index + 1 :])
-                return Edit(
-                    f"at_most of {rule.class_} by {rule.by} {rule.at_most} -> {value}",
-                    ("demands", demand.id, "apart"),
-                    written_apart(rules),
-                    on_demand(demand, lambda d: replace(d, apart=rules)),
-                )
-
-            yield from self._smallest(demand, rule.at_most, edit)
-
-    def _raised_skew(self, demand: Demand) -> Iterator[Edit]:
-        for index, rule in enumerate(demand.spread):
-
-            def edit(value: int, index: int = index, rule: Spread = rule) -> Edit:
-                rules = (*demand.spread[:index], replace(rule, max_skew=value), *demand.spread[index + 1 :])
-                return Edit(
-                    f"max_skew of {rule.of} over {rule.over} {rule.max_skew} -> {value}",
-                    ("demands", demand.id, "spread"),
-                    written_spread(rules),
-                    on_demand(demand, lambda d: replace(d, spread=rules)),
-                )
-
-            yield from self._smallest(demand, rule.max_skew, edit)
-
-    def _smallest(self, demand: Demand, now: int, edit: Callable[[int], Edit]) -> Iterator[Edit]:
-        """Returns the smallest larger value with which the demand is placed, found by bisection; None if no value
-        helps."""
-        low, high = now + 1, now + STEPS * max(demand.count, 1)
-        if self._places(demand, edit(high).apply(self.snapshot)) is None:
-            return
-        while low < high:
-            middle = (low + high) // 2
-            if self._places(demand, edit(middle).apply(self.snapshot)) is None:
-                low = middle + 1
-            else:
-                high = middle
-        yield edit(high)
+    def _smallest(self, demand: Demand, constraints: Iterable[Raised]) -> Iterator[Edit]:
+        """Returns for each constraint the smallest larger number with which the demand is placed, found by bisection,
+        if any number helps."""
+        for now, edit in constraints:
+            low, high = now + 1, now + STEPS * max(demand.count, 1)
+            if self._places(demand, edit(high).apply(self.snapshot)) is None:
+                continue
+            while low < high:
+                middle = (low + high) // 2
+                if self._places(demand, edit(middle).apply(self.snapshot)) is None:
+                    low = middle + 1
+                else:
+                    high = middle
+            yield edit(high)
 
     def _raised_max(self, demand: Demand, group: Group) -> Iterator[Edit]:
         lifted = self._places(demand, set_group(self.snapshot, replace(group, max=LIFTED)))
@@ -342,19 +311,8 @@ class Unblocker:
         if lifted is not None:
             yield new_budget(self.snapshot.cluster, lifted.cost)
 
-    def _mended_conditions(self, demand: Demand) -> Iterator[Edit]:
-        """Returns conditions with a value that no group has, and the value that was probably meant."""
-        everywhere = [group.node_labels() for group in self.snapshot.groups]
-        for index, condition in enumerate(demand.where):
-            if condition.op not in ("==", "in"):
-                continue
-            known = {labels[condition.key] for labels in everywhere if condition.key in labels}
-            if known & set(condition.values):
-                continue
-            for meant in dict.fromkeys(name for value in condition.values for name in nearest_names(value, known)):
-                mended = Condition(condition.key, "==", (meant,))
-                where = (*demand.where[:index], mended, *demand.where[index + 1 :])
-                yield with_conditions(demand, where, f"{condition} -> {mended}")
+    def _labels(self) -> list[Mapping[str, str]]:
+        return [group.node_labels() for group in self.snapshot.groups]
 
     def _all_resumed(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
         """Resumes every frozen group at once: an operator may have frozen them all with one command."""

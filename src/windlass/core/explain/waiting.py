@@ -22,7 +22,7 @@ from windlass.core.model.conditions import Condition, untolerated
 from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.plan import Waiting
 from windlass.core.model.quantities import format_amount, format_money, format_needs, format_quantity
-from windlass.core.model.reasons import IMPOSSIBLE, NEAREST, Code, Reason, nearest_names, plural, seconds
+from windlass.core.model.reasons import CONSTRAINTS, IMPOSSIBLE, NEAREST, Code, Reason, nearest_names, plural, seconds
 from windlass.core.model.snapshot import Amounts, Demand, Gang, Group, Seconds, Selector
 from windlass.core.placement.gang_attempt import Tasks, tasks_of
 from windlass.core.placement.gang_slices import slices_for, slices_missing
@@ -135,10 +135,14 @@ class Explainer:
         draft = self.draft
         tasks = tasks_of(draft, demand)
         reasons = {group.name: self._gang_in(index, demand, tasks, table) for index, group in enumerate(draft.groups)}
-        if all(reason.code in IMPOSSIBLE for reason in reasons.values()) and any(
-            reason.code == Code.GANG_SHAPE for reason in reasons.values()
-        ):
-            reasons |= self._limits_of_mix(demand, table)
+        rules = next((one.rules for one in tasks if one.rules.binding), NO_RULES)
+        limited = [group for group in draft.groups if reasons[group.name].code not in IMPOSSIBLE | CONSTRAINTS]
+        if all(reason.code in IMPOSSIBLE for reason in reasons.values()):
+            if any(reason.code == Code.GANG_SHAPE for reason in reasons.values()):
+                reasons |= self._limits_of_mix(demand, table)
+        elif limited and rules.binding and self._without_limits(demand, table) is None:
+            # Its members keep each other out, which no limit changes.
+            reasons |= {group.name: _no_way(group, rules) for group in limited}
         if demand.deadline is not None and draft.now >= demand.deadline:
             late = seconds(draft.now - demand.deadline)
             reason = Reason(Code.GANG_FORMING, f"its deadline passed {late} ago: it is not served any more")
@@ -200,20 +204,28 @@ class Explainer:
         """The price of a slice of each group, as text."""
         return [f"{format_money(group.price or 0)}/h" for group in self.draft.groups]
 
-    def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
-        """Where no limit blocks a single group: returns the limits that a mix of groups would break, by group."""
+    def _without_limits(self, demand: Demand, table: Offers) -> Counter[int] | None:
+        """Returns how many slices of each group would be bought if there were no limits; None if even that would not
+        serve it."""
         draft = self.draft
-        limits, bought = draft.limits, len(draft.purchases)
+        bought = len(draft.purchases)
         checkpoint = draft.checkpoint(*dict.fromkeys((table, draft.offers)))
-        with limits.lifted():
+        with draft.limits.lifted():
             served = serve_whole(draft, table, demand, Code.DEMAND)
+        if served is None:
+            return None
         mix = Counter[int]()
         for purchase in draft.purchases[bought:]:
             mix[purchase.group] += purchase.slices
-        if served is None:
-            return {}
         draft.rollback(checkpoint)
-        gang = demand.gang is not None
+        return mix
+
+    def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
+        """Where no limit blocks a single group: returns the limits that a mix of groups would break, by group."""
+        draft, limits, gang = self.draft, self.draft.limits, demand.gang is not None
+        mix = self._without_limits(demand, table)
+        if mix is None:
+            return {}
         alone = {group: limits.refusal(group, count, gang) for group, count in sorted(mix.items())}
         found = {draft.groups[group].name: reason for group, reason in alone.items() if reason is not None}
         if not found and (reason := limits.refusal_of_mix(mix, gang)) is not None:

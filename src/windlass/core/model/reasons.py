@@ -138,6 +138,9 @@ TRANSIENT: Final = frozenset({Code.RATE_LIMITED, Code.BACKOFF, Code.STOCKOUT, Co
 IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
 """Blockers that hold even on an empty cluster without limits."""
 
+CONSTRAINTS: Final = frozenset({Code.APART, Code.SPREAD, Code.TOGETHER})
+"""Constraints between tasks, which may hold there too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

@@ -67,6 +67,11 @@ class Try:
         allowed, _ = self.draft.eligibility.answers(one.selector)
         return allowed[self.draft.profile_index]
 
+    def penalty(self, groups: Sequence[int], tasks: Tasks) -> Ints:
+        """Returns for each group the largest penalty of these tasks: see ``alternative`` and ``preferences``."""
+        of_profiles = [self.draft.eligibility.answers(one.selector)[1] for one in tasks]
+        return np.asarray(np.maximum.reduce(of_profiles)[self.draft.profile_index[groups]])
+
     def count_on(self, one: GangTasks, rows: Ints, counts: Ints) -> None:
         """Counts tasks on their rows, for the constraints of other tasks."""
         if self.table.classes is not None and (one.rules.classes or one.rules.binding):
@@ -147,16 +152,19 @@ def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:
     return Try(draft, table, demand, tasks_of(draft, demand), code)
 
 
-def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | None:
-    """Returns the group that the strategy takes, of groups with (slices needed, tasks on one slice)."""
+def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]], *, mixed: bool = False) -> int | None:
+    """Returns the group that the strategy takes, of groups with (slices needed, tasks on one slice).
+
+    ``mixed``: the other tasks may go to other groups, so that only the preferences of these tasks count.
+    """
     if not candidates:
         return None
     draft = attempt.draft
     groups = first_choices(draft.groups, candidates)
-    penalty = np.zeros(len(groups), np.int64)
-    for one in attempt.tasks:
-        _, by_profile = draft.eligibility.answers(one.selector)
-        penalty = np.maximum(penalty, by_profile[draft.profile_index[groups]])
+    penalty = attempt.penalty(groups, attempt.tasks)
+    if mixed and len(attempt.tasks) > 1:
+        for at, group in enumerate(groups):
+            penalty[at] = attempt.penalty([group], [one for one, _ in candidates[group][1]])[0]
     unmet, rank = preferences(penalty).tolist(), draft.rank[groups].tolist()
     keys: list[Key]
     if draft.strategy == "cheapest":

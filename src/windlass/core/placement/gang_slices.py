@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windlass.core.capacity.eligibility import alternative
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Ints
 from windlass.core.model.reasons import Code
@@ -73,9 +74,11 @@ def on_whole_slices(attempt: Try) -> Served | None:
             options[group] = (new, [(attempt.tasks[index], count) for index, count in chunks[0]])
     while options:
         fewest = min(new for new, _ in options.values())
+        usable = options if fewest == 0 else _earliest_alternative(attempt, options)
+        fewest = min(new for new, _ in usable.values())
         # Under ``cheapest`` dollars decide, not slices: one slice may hold four members and another only one.
         by_cost = fewest > 0 and draft.strategy == "cheapest"
-        near = {group: option for group, option in options.items() if by_cost or option[0] == fewest}
+        near = {group: option for group, option in usable.items() if by_cost or option[0] == fewest}
         tier = {group: max((int(table.tier[one.rows[0][0]]) for one in running[group]), default=0) for group in near}
         nearest = min(tier.values())
         best = best_group(attempt, {group: near[group] for group in near if by_cost or tier[group] == nearest})
@@ -87,6 +90,13 @@ def on_whole_slices(attempt: Try) -> Served | None:
         draft.rollback(checkpoint)
         del options[best]
     return None
+
+
+def _earliest_alternative(attempt: Try, options: dict[int, tuple[int, Load]]) -> dict[int, tuple[int, Load]]:
+    """Returns the groups that meet the earliest alternative of ``any_of``: it comes before fewer slices."""
+    of = dict(zip(options, alternative(attempt.penalty(list(options), attempt.tasks)).tolist(), strict=True))
+    first = min(of.values())
+    return {group: option for group, option in options.items() if of[group] == first}
 
 
 def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: int) -> Served | None:

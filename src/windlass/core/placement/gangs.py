@@ -277,7 +277,7 @@ def _own_nodes_one_by_one(attempt: Try) -> Served | None:
                     loads[form] = _one_each([task for task in rest if fits[task[0]][group]], int(draft.hosts[group]))
                 load_of[group] = loads[form]
                 candidates[group] = (1, [(attempt.tasks[index], count) for index, count in loads[form]])
-        best = best_group(attempt, candidates)
+        best = best_group(attempt, candidates, mixed=True)
         if best is None:
             return None
         load, hosts = load_of[best], int(draft.hosts[best])
