@@ -55,6 +55,10 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     GOOD + "slices: []\n": ("slices", "unknown key"),
     GOOD + "now: 5\n": ("now", "unknown key"),
     GOOD + WORKLOAD: ("workload", "is given twice"),
+    GOOD + "now: 5\n" + WORKLOAD: ("workload", "is given twice"),
+    group("max: 6"): ("groups.g.max", "is given twice"),
+    group("frozen: true, max: 6"): ("groups.g.max", "is given twice"),
+    group("provider: here, provider: there"): ("groups.g.provider", "is given twice"),
     # -- cluster and groups, as in a scenario ----------------------------------------------------------------------
     GOOD + "cluster: {max_nods: 5}": ("cluster.max_nods", "did you mean max_nodes?"),
     GOOD + "cluster: {max_nodes: -1}": ("cluster.max_nodes", "at least 0"),

@@ -82,6 +82,8 @@ def test_times_of_facts_may_have_units_too():
         ('{"groups": {},\n "nwo": 1}', "f.yaml:2: nwo: unknown key; did you mean now?"),
         ("groups: [", "f.yaml:2: scenario: "),
         ("groups:\n  a: {resources: {cpu: 1}}\n", "f.yaml:2: groups.a.max: is required"),
+        ("groups:\n  a:\n    max: 1\n    resources: {}\n    max: 2\n", "f.yaml:5: groups.a.max: is given twice"),
+        (CONFIG + "demands: []\ndemands: []\n", f"f.yaml:{CONFIG.count(chr(10)) + 2}: demands: is given twice"),
     ],
 )
 def test_a_mistake_has_its_file_and_line(tmp_path, monkeypatch, text, output):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from windlass.core.model.snapshot import Snapshot
-from windlass.scenario.reader import FileError, Path
+from windlass.scenario.reader import FileError, Path, still_marked
 from windlass.scenario.scenario import read_plain
 from windlass.scenario.schema import CLUSTER, GROUP, SCENARIO
 from windlass.scenario.writer import write_scenario
@@ -30,9 +30,9 @@ CLUSTER_SETTINGS: Final = tuple(key for key in CONFIGURED_CLUSTER.keys if key no
 def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str]) -> Snapshot:
     """Return the snapshot in a configuration; ``FileError`` names every mistake with its path."""
     mistakes: dict[str, Path] = {}
-    snapshot, config, plain = None, None, dict(_facts(data))
+    snapshot, config, plain = None, None, still_marked(data, dict(_facts(data)))
     try:
-        config = read_config_data({key: one for key, one in data.items() if key not in FACTS}, path=path)
+        config = read_config_data(_without(FACTS, data), path=path)
         if _has_offers(data.get("groups")):
             written = write_scenario(config.empty_snapshot())
             plain |= {key: written[key] for key in ("cluster", "families", "groups") if key in written}
@@ -57,7 +57,7 @@ def _has_offers(groups: Any) -> bool:
 def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, one in data.items():
         if key == "groups" and isinstance(one, Mapping):
-            yield key, {name: _without(GROUP_SETTINGS, group) for name, group in one.items()}
+            yield key, still_marked(one, {name: _without(GROUP_SETTINGS, group) for name, group in one.items()})
         elif key == "cluster":
             yield key, _without(CLUSTER_SETTINGS, one)
         elif key in SCENARIO.keys:
@@ -67,4 +67,4 @@ def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _without(settings: tuple[str, ...], part: Any) -> Any:
     if not isinstance(part, Mapping):
         return part
-    return {key: one for key, one in part.items() if key not in settings}
+    return still_marked(part, {key: one for key, one in part.items() if key not in settings})

@@ -21,7 +21,7 @@ from windlass.core.model.snapshot import Family, Group, Snapshot
 from windlass.scenario.declarations import WRONG, Form
 from windlass.scenario.durations import format_duration
 from windlass.scenario.parser import plain_data
-from windlass.scenario.reader import FileError, FileKind, Path, is_name, shown
+from windlass.scenario.reader import FileError, FileKind, Path, is_name, shown, still_marked
 from windlass.scenario.value_types import write_amounts
 from windlass.setting_types import (
     Duration,
@@ -133,9 +133,9 @@ class _ConfigReader(SettingReader):
             for key in _FACTS:
                 if key in data:
                     self.wrong((key,), "unknown key in a configuration: only windlass plan takes facts; leave it out")
-            data = {key: one for key, one in data.items() if key not in _FACTS} if _FACTS & data.keys() else data
+            data = still_marked(data, {key: one for key, one in data.items() if key not in _FACTS})
         if isinstance(data, Mapping) and "groups" not in data and _defines_groups(data.get("workload")):
-            data = {**data, "groups": {}}
+            data = still_marked(data, {**data, "groups": {}})
         fields = self.fields((), data, CONFIG)
         cluster = self.cluster(("cluster",), fields.get("cluster"), CONFIGURED_CLUSTER)
         cluster = replace(cluster, families=self.families(fields.get("families")))
@@ -190,7 +190,7 @@ class _ConfigReader(SettingReader):
             for key, remedy in _NOT_CONFIGURED.items():
                 if value.get(key) is not None:
                     self.wrong((*at, key), remedy)
-            value = {key: one for key, one in value.items() if key not in _NOT_CONFIGURED}
+            value = still_marked(value, {key: one for key, one in value.items() if key not in _NOT_CONFIGURED})
             if has_offers(value):
                 form, value = OFFERED_GROUP, without_offered(self, at, value)
         return super().group(at, name, value, form)

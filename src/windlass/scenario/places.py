@@ -80,8 +80,8 @@ def _line(root: _Node, path: Path) -> int | None:
 def _child(node: _Node, part: str | int) -> tuple[int, _Node] | None:
     """Returns the line and the value under a part of a path. In a list a part is an index, or the id of an entry."""
     if node.kind == "mapping":
-        for key, value in zip(node.items[::2], node.items[1::2], strict=True):
-            if key.kind == "scalar" and key.text == str(part):
+        for key, value in reversed(list(zip(node.items[::2], node.items[1::2], strict=True))):
+            if key.kind == "scalar" and key.text == str(part):  # of a key that is given twice, the last value counts
                 return key.line, value
     elif node.kind == "list" and isinstance(part, int):
         return (node.items[part].line, node.items[part]) if 0 <= part < len(node.items) else None

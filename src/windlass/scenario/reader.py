@@ -78,6 +78,15 @@ class Doubled(dict[str, Any]):
         return found
 
 
+def still_marked(read: Mapping[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    """Returns entries that were made from a mapping of the text: keys that it has more than once stay marked."""
+    twice = tuple(key for key in read.keys_twice if key in entries) if isinstance(read, Doubled) else ()
+    if twice:
+        entries = Doubled(entries)
+        entries.keys_twice = twice
+    return entries
+
+
 def plainly(text: str) -> str:
     """Returns the text in one line, with unprintable characters escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

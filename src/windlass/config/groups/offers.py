@@ -19,7 +19,7 @@ from windlass.core.model.snapshot import Amounts
 from windlass.offers import BadCatalogue, MachineOffer, Wanted, is_model, machine_resources, select
 from windlass.offers.selection import MarketChoice
 from windlass.providers.registry import PROVIDER_TYPES
-from windlass.scenario.reader import DataReader, Path, shown
+from windlass.scenario.reader import DataReader, Path, shown, still_marked
 from windlass.setting_types import Data, Name, Number, OneOf, Prices, Section, Setting, Whole, Words
 
 OFFERS: Final = Section(
@@ -151,7 +151,8 @@ def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> d
         for key in names:
             if isinstance(given, Mapping) and given.get(key) is not None:
                 reader.wrong((*at, part, key), "is set by the offers; leave it out")
-    return {key: one for key, one in value.items() if key not in NOT_WITH_OFFERS and key != "scale_down"}
+    kept = {key: one for key, one in value.items() if key not in NOT_WITH_OFFERS and key != "scale_down"}
+    return still_marked(value, kept)
 
 
 def members(found: Sequence[OfferedGroup], base: GroupSettings, market: str) -> list[GroupSettings]:
