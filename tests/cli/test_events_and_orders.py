@@ -104,7 +104,8 @@ def test_events_about_a_slice_a_group_or_a_demand(cluster):
     assert all(second not in line for line in of_slice[1:])
     of_group = lines(cluster.run("events", "--subject", "gpu"))
     assert of_group == [line for line in lines(cluster.run("events")) if "gpu" in line]
-    assert lines(cluster.run("events", "--subject", "dear")) == []
+    of_dear = cluster.run("events", "--subject", "dear")
+    assert (lines(of_dear), of_dear.stderr) == ([], "no events of dear\n")
 
 
 def test_events_for_programs_are_one_object_per_line_and_nothing_else(cluster):

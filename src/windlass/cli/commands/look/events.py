@@ -39,6 +39,8 @@ def _remotely(
                     write(_shown(_line(one), as_json))
         except KeyboardInterrupt:
             return
+    elif not as_json:
+        _end(bool(found), subject)
 
 
 def _line(one: Mapping[str, Any]) -> EventLine:
@@ -85,7 +87,8 @@ def command(
         limit = LIMIT
     with opened(config) as journal:
         upto = journal.last_seq()
-        for line in _last(journal, upto, since, subject, limit):
+        found = _last(journal, upto, since, subject, limit)
+        for line in found:
             write(_shown(line, as_json))
         if follow:
             try:
@@ -94,9 +97,16 @@ def command(
             except KeyboardInterrupt:
                 return
     if not as_json:
-        about = f" --subject {subject}" if subject else ""
-        steps = [f"windlass why {subject}"] if subject else []
-        write(plain([next_steps(f"windlass events --follow{about}", *steps, "windlass status")]))
+        _end(bool(found), subject)
+
+
+def _end(found: bool, subject: str | None) -> None:
+    """Print that there are no events, and what to do next."""
+    if not found:
+        click.echo(f"no events{f' of {subject}' if subject else ''}", err=True)
+    about = f" --subject {subject}" if subject else ""
+    steps = [f"windlass why {subject}"] if subject else []
+    write(plain([next_steps(f"windlass events --follow{about}", *steps, "windlass status")]))
 
 
 def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[EventLine]:
