@@ -144,6 +144,33 @@ def test_submitting_says_that_no_controller_runs(home):
     assert "windlass run" in done.stderr
 
 
+def test_submitting_says_that_it_is_unknown_whether_a_controller_runs(home):
+    (home / "journal.db").write_text("not a database, and long enough to be read as one" * 20, encoding="utf-8")
+    config = home / "windlass.yaml"
+    config.write_text(config.read_text(encoding="utf-8") + "\njournal: journal.db\n", encoding="utf-8")
+    done = run("submit", "--", "ls")
+    assert done.exit_code == 0
+    assert "it is unknown whether a controller runs" in done.stderr
+    assert "journal.db is damaged or not a journal" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("submit", "--", "ls"), ("jobs",), ("run",), ("doctor",)])
+def test_directories_that_cannot_be_used_are_reported_with_their_key_and_no_stack_trace(home, monkeypatch, words):
+    monkeypatch.setenv("WINDLASS_CONFIG", str(home / "windlass.yaml"))
+    (home / "windlass.yaml").write_text(
+        "groups: {a: {resources: {cpu: 1}, max: 1}}\n"
+        f"providers: {{here: {{type: local, directory: {'p' * 300}}}}}\n"
+        f"workload: {{type: queue, directory: {'q' * 300}}}\n",
+        encoding="utf-8",
+    )
+    done = run(*words)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "File name too long" in said
+    assert ("providers.here" if words == ("run",) else "q" * 50) in said.replace(" ", "")
+
+
 def test_waiting_gives_the_exit_status_of_the_job_and_the_last_lines_of_what_failed(home, monkeypatch):
     def fail(_seconds: float) -> None:
         queue = Queue(home / "queue")

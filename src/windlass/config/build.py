@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -107,6 +108,17 @@ def _missing(path: str, name: str, kind: ProviderType | WorkloadType) -> list[st
     return [f"{path}: {name} needs {missing[0]}, which is not installed{remedy}"]
 
 
+@contextmanager
+def _usable(path: str) -> Iterator[None]:
+    """Turn an error of the operating system, such as a directory without permission, into a mistake of the file."""
+    try:
+        yield
+    except OSError as error:
+        place = f"{error.filename} cannot be used: " if error.filename else ""
+        remedy = "; give a directory that this user may write to" if isinstance(error, PermissionError) else ""
+        raise BadSettings([f"{path}: {place}{error.strerror or error}{remedy}"]) from error
+
+
 def build_components(
     config: Config,
     *,
@@ -128,7 +140,8 @@ def build_components(
                 providers[name] = like.providers[name]
             else:
                 context = ProviderContext(name, read_only, tie_to, now)
-                providers[name] = PROVIDER_TYPES[one.type].build(one.settings, context)
+                with _usable(f"providers.{name}"):
+                    providers[name] = PROVIDER_TYPES[one.type].build(one.settings, context)
                 # Only for readers. A controller replaces it with the identity in its journal.
                 providers[name].bind(ClusterIdentity(config.settings.cluster.name))
             of_it = [one.group for one in config.settings.groups if one.provider == name]
@@ -141,9 +154,10 @@ def build_components(
         else:
             build = WORKLOAD_TYPES[config.workload.type].build
             assert build is not None, "incompatibilities() has refused a workload that cannot be built"
-            workload = build(
-                config.workload.settings, WorkloadContext(providers, config.empty_snapshot(), read_only, now)
-            )
+            with _usable("workload"):
+                workload = build(
+                    config.workload.settings, WorkloadContext(providers, config.empty_snapshot(), read_only, now)
+                )
         if isinstance(workload, ProviderWrapper):
             providers = {name: workload.wrap_provider(name, provider) for name, provider in providers.items()}
         if isinstance(workload, GroupAwareWorkload):

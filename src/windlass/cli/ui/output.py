@@ -37,11 +37,17 @@ def _remedy(file: str, error: Exception) -> str:
 
 
 def exists(file: str) -> bool:
-    """Whether there is such a file or directory; False for a name that no file can have."""
+    """Whether there is such a file or directory; False for a name that no file can have.
+
+    True if this user may not look: opening it then gives the reason.
+    """
     try:
-        return Path(file).exists()
+        Path(file).stat()
+    except PermissionError:
+        return True
     except (OSError, ValueError):
         return False
+    return True
 
 
 def write_file(file: str, text: str) -> None:

@@ -15,7 +15,7 @@ import click
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.jobs import QueueOutage, queue_directory
 from windlass.cli.connection.open_journal import is_missing
-from windlass.cli.ui.output import write
+from windlass.cli.ui.output import exists, write
 from windlass.cli.ui.pages import config_words, next_steps, plain, program_name, run_command
 from windlass.config import Config
 from windlass.control.report.current import read_state
@@ -195,7 +195,7 @@ def _check_queue(config: Config) -> None:
     place of one that was moved away, and its machines and tasks are not in the new one.
     """
     file, until = Path(queue_directory(config)) / FILE, time.monotonic() + MADE_WITHIN
-    while not file.exists() and (user := _user_of_the_queue(config)):
+    while not exists(str(file)) and (user := _user_of_the_queue(config)):
         if time.monotonic() >= until:
             raise QueueError(
                 f"there is no queue at {file}, but {user}; put it back, or stop everything first: windlass down"
@@ -245,7 +245,7 @@ def nearest_resource(name: str, there: Iterable[str]) -> str | None:
 
 
 def _no_controller(config: Config) -> str | None:
-    """Return a note that no controller runs; None if one runs or it is unknown."""
+    """Return a note that no controller runs, or that it is unknown; None if one runs."""
     location = config.journal.location
     start = f"note: no controller runs, so nothing starts yet; start one in another terminal: {run_command()}"
     if location == ":memory:":
@@ -255,8 +255,8 @@ def _no_controller(config: Config) -> str | None:
     try:
         with open_journal(location, create=False) as journal:
             return None if leader_of(journal, time.time()).alive else start
-    except JournalError:
-        return None
+    except JournalError as error:
+        return f"note: it is unknown whether a controller runs: {error}"
 
 
 # -- waiting -------------------------------------------------------------------------------------------------------

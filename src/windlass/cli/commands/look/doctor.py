@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 import time
@@ -197,9 +198,7 @@ def _disk(config: Config) -> Iterator[Check]:
     location = config.journal.location
     if location == ":memory:" or "://" in location:
         return
-    place = Path(location)
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = next((one for one in (Path(location), *Path(location).parents) if os.access(one, os.F_OK)), Path("/"))
     free = shutil.disk_usage(place).free
     text = f"{_size(free)} free where the journal is"
     if free < LEAST_FREE:
