@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -12,8 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.providers.local_processes import marked
+from windlass.cli.commands.start.demo.view import Scene
+from windlass.control.report.events import EventLine
 
 
 def demo(home: Path) -> subprocess.CompletedProcess[str]:
@@ -100,3 +104,14 @@ def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path):
     assert done.returncode == 1
     assert "choose another --directory" in done.stderr
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_in_80_columns_the_progress_is_one_line_and_the_echo_of_ctrl_c_starts_no_new_one():
+    events = [EventLine(0.0, "slice", "", f"{n} machines: " + "words " * 20, ()) for n in range(20)]
+    output = io.StringIO()
+    console = Console(width=80, height=40, file=output)
+    console.print(Scene(waiting=10, running=14, done=0, lines=events))
+    lines = output.getvalue().splitlines()
+    assert lines[0].startswith("windlass demo")
+    assert lines[0].endswith("10 waiting")
+    assert 70 < len(lines[-1].rstrip()) <= 78

@@ -42,10 +42,12 @@ class Scene:
         account = charged(self.controller_state.account, fleet, self.controller_state.stay, self.now).get("worker")
         bill = account.dollars() if account else 0.0
         total = max(1, self.waiting + self.running + self.done)
-        bar = "█" * (40 * self.done // total) + "▒" * (40 * self.running // total)
+        width = options.max_width - 2  # a terminal echoes ^C behind the last line: in a full line that starts a new one
+        size = max(10, min(40, width - len("windlass demo   24 of 24 tasks done, 24 running, 24 waiting")))
+        bar = "█" * (size * self.done // total) + "▒" * (size * self.running // total)
         yield Text.assemble(
             ("windlass demo  ", "bold"),
-            f"{bar:░<40} {self.done} of {total} tasks done, {self.running} running, {self.waiting} waiting",
+            f"{bar:░<{size}} {self.done} of {total} tasks done, {self.running} running, {self.waiting} waiting",
         )
         machines_there = sum(record.state in COSTLY for record in fleet.slices.values())
         yield Text(f"{plural(machines_there, 'machine')}, ${cost:.2f}/h, ${bill:.4f} so far")
@@ -66,7 +68,9 @@ class Scene:
             when = time.strftime("%H:%M:%S", time.localtime(line.at))
             style = "bold cyan" if line.kind == "demo" else "bold red" if line.alarm else ""
             code = f" [{line.code}]" if line.code else ""
-            yield Text(f"{when} {line.text}{code}", style=style, overflow="ellipsis", no_wrap=True)
+            text = Text(f"{when} {line.text}{code}", style=style)
+            text.truncate(width, overflow="ellipsis")
+            yield text
 
 
 def live(scene: Scene) -> Any:
