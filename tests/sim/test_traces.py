@@ -66,7 +66,11 @@ def test_jobs_are_sorted_by_arrival_from_zero_and_those_without_an_end_are_count
     ("text", "says"),
     [
         ("a,b\n1,2\n", "no column job_id"),
-        (HEAD + "a,0,x,1,1,1,0,,0\n", "line 2"),
+        (HEAD + "a,0,x,1,1,1,0,,0\n", "line 2: duration_s must be a number, is 'x'"),
+        (HEAD + "a,nan,5,1,1,1,0,,0\n", "line 2: submit_s must be a number, is 'nan'"),
+        (HEAD + "a,0,inf,1,1,1,0,,0\n", "line 2: duration_s must be a number, is 'inf'"),
+        (HEAD + "a,0,5,1,1,many,0,,0\n", "line 2: mem_gib must be a number, is 'many'"),
+        (HEAD + "a,0,5,1\n", "line 2: cpu must be a number, is missing"),
         (HEAD + "a,0,5,0,1,1,0,,0\n", "at least one task"),
         (HEAD + "a,0,5,1,-1,1,0,,0\n", "must not be negative"),
         (HEAD + "a,0,5,1,1,1,1.5,,0\n", "whole number"),
@@ -180,7 +184,7 @@ def test_a_wrong_trace_or_change_is_one_line_and_status_1(trace, config, tmp_pat
     endless = tmp_path / "endless.csv"
     endless.write_text(HEAD + "x" * 200_000 + "\n")
     for arguments, says in (
-        (["--trace", str(tmp_path / "none.csv")], "cannot be read"),
+        (["--trace", str(tmp_path / "none.csv")], "none.csv: cannot be read: No such file or directory; check"),
         (["--trace", str(endless)], "line 2 cannot be read"),
         (["--trace", str(trace), "--picture", str(tmp_path)], "cannot be written: Is a directory"),
         (["--trace", str(trace), "--set", "gpu.maxx=1"], "did you mean max?"),

@@ -22,7 +22,9 @@ def csv_rows(file: Path, error_type: type[ValueError]) -> csv.DictReader[str]:
         data = file.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
-        raise error_type(f"{file}: cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        remedy = "; check the path" if isinstance(error, FileNotFoundError) else ""
+        raise error_type(f"{file}: cannot be read: {reason}{remedy}") from None
     rows = _Rows(io.StringIO(text.removeprefix("\ufeff"), newline=None))
     rows.file, rows.error_type = file, error_type
     return rows

@@ -11,6 +11,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from math import isfinite, nan
 from pathlib import Path
 
 from windlass.core.model.conditions import Condition
@@ -105,16 +106,30 @@ def _job(row: Mapping[str, str], shapes: dict[tuple[str, ...], tuple[Amounts, tu
     if shape is None:
         shape = shapes[key] = _shape(*key)
     needs, where = shape
-    tasks, duration = int(float(row["tasks"])), float(row["duration_s"])
+    tasks, duration = int(_number("tasks", row["tasks"])), _number("duration_s", row["duration_s"])
     if tasks < 1 or duration < 0:
         raise ValueError(f"a job must have at least one task and a duration, has {tasks} and {duration:g} s")
     gang = Gang.ANY if (row.get("gang") or "0") == "1" and tasks > 1 else None
     demand = Demand(f"job-{row['job_id']}", (Bundle(needs, tasks),), gang, where)
-    return Job(demand, float(row["submit_s"]), max(1.0, duration))
+    return Job(demand, _number("submit_s", row["submit_s"]), max(1.0, duration))
+
+
+def _number(column: str, text: str | None) -> float:
+    try:
+        value = nan if text is None else float(text)
+    except ValueError:
+        value = nan
+    if not isfinite(value):
+        raise ValueError(f"{column} must be a number, is {'missing' if text is None else repr(text)}")
+    return value
 
 
 def _shape(cpu: str, memory: str, gpu: str, models: str) -> tuple[Amounts, tuple[Condition, ...]]:
-    needs = {"cpu": round(float(cpu) * 1000), "memory": round(float(memory) * 2**30), "gpu": round(float(gpu) * 1000)}
+    needs = {
+        "cpu": round(_number("cpu", cpu) * 1000),
+        "memory": round(_number("mem_gib", memory) * 2**30),
+        "gpu": round(_number("gpu", gpu) * 1000),
+    }
     if any(amount < 0 for amount in needs.values()):
         raise ValueError(f"needs must not be negative: cpu {cpu}, mem_gib {memory}, gpu {gpu}")
     if needs["gpu"] > 1000 and needs["gpu"] % 1000:
