@@ -50,6 +50,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     "groups: {'': {resources: {cpu: 1}, max: 1}}": ("groups", "named ''"),
     "groups: {a: {resources: {cpu: 1}": ("scenario", "not YAML", "line", "column"),
     '{"groups": {"a": ': ("scenario", "not JSON", "line 1", "column"),
+    'now: "1\ngroups: {}\n': ("scenario", "not YAML", "a quoted scalar that begins in line 1"),
+    "now: 1\ngroups: {a: {\ndemands: []\n": ("scenario", "not YAML", "a flow mapping that begins in line 2"),
     "groups: a: b": ("scenario", "not YAML", "line 1", "column"),
     "\tgroups: {}": ("scenario", "not YAML", "line 1"),
     "groups: {}\n---\ngroups: {}": ("scenario", "second document", "line 2"),

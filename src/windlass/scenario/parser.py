@@ -160,7 +160,11 @@ def _yaml_message(error: Any, text: str) -> str:
         where = "somewhere"
     if mark is not None and text[mark.index : mark.index + 1] == "\t":
         return plainly(f"is not YAML: a tab {where}; indent with spaces")
-    if context := getattr(error, "context", None):
+    context, start = getattr(error, "context", None), getattr(error, "context_mark", None)
+    if context and mark is not None and start is not None and start.line != mark.line:
+        # What is not closed is noticed lines later: the place to look at is where it begins.
+        return plainly(f"is not YAML: {problem} {where}, {context} that begins in line {start.line + 1}")
+    if context:
         problem = f"{problem} {context}"
     return plainly(f"is not YAML: {problem} {where}")
 
