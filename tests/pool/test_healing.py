@@ -454,6 +454,7 @@ def test_a_task_knows_where_it_runs():
 
 def test_a_rank_in_the_environment_of_the_program_is_not_that_of_a_task(monkeypatch):
     monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("WINDLASS_RANK", "7")  # the program runs in a gang of another pool
     with quick_pool(2) as opened:
         assert (wl.compute(wl.here)() >> opened).rank == 0
         assert [here.rank for here in wl.compute(wl.here)() @ opened] == [0, 1]

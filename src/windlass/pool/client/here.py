@@ -35,7 +35,7 @@ def here() -> Here:
     values = os.environ
     devices = [one for name in ("WINDLASS_GPU", "WINDLASS_TPU") for one in values.get(name, "").split(",") if one]
     return Here(
-        rank=int(values.get("WINDLASS_RANK", values["WINDLASS_NODE_RANK"])),
+        rank=int(values["WINDLASS_RANK"]),
         nodes=int(values["WINDLASS_NODES"]),
         head=values["WINDLASS_HEAD"],
         node=values[NODE],

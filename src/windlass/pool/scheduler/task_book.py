@@ -449,6 +449,7 @@ class TaskBook:
         variables = {
             "WINDLASS_NODE": node.id,
             "WINDLASS_NODE_RANK": str(node.number),
+            "WINDLASS_RANK": str(node.number),  # unless it has one in a gang or among the nodes
             "WINDLASS_NODES": str(len(self.nodes)),
             "WINDLASS_HEAD": self._head_address(),
             "WINDLASS_SLOT": str(slot.number),
