@@ -300,3 +300,14 @@ def test_drained_nodes_are_acknowledged_for_slices_of_this_controller_only_also_
     assert fences.acknowledged(nodes) == (Acknowledgement("worker-2", 5, 0, final=True),)
     fences.forget(["worker-2"])
     assert fences.acknowledged(nodes) == ()
+
+
+def test_a_drain_that_is_answered_after_its_slice_was_forgotten_changes_nothing():
+    """As when the head is restarted, or the machine dies, during the call."""
+    fences = RayFences()
+    assert fences.raise_to("worker-1", 1)
+    fences.forget(["worker-1"])
+    fences.drained("worker-1", b"1")
+    fences.completed("worker-1", 1)
+    assert not fences.is_drained("worker-1", b"1")
+    assert fences.acknowledged(fold(node(1))) == ()

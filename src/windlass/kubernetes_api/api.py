@@ -199,7 +199,7 @@ def refusal(answer: Response) -> ApiError:
     try:
         status = msgspec.json.decode(answer.body, type=ApiStatus)
     except msgspec.MsgspecError:
-        status = ApiStatus(message=answer.body[:200].decode(errors="replace"))
+        status = ApiStatus(message=answer.body[:200].decode(errors="replace").strip())
     header = answer.headers.get("Retry-After", "")
     after = float(header) if header.isdigit() else 0.0
     if not after and status.details is not None:

@@ -57,13 +57,16 @@ class Reflector(Generic[K, V]):
         on_synced: Callable[[], None] = lambda: None,
         params: Mapping[str, str] | None = None,
         optional: bool = False,
+        remedy: str = "",
         stall: float = STALL,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """``optional``: a kind that the server does not have counts as an empty list."""
+        """``optional``: a kind that the server does not have counts as an empty list. ``remedy``: what to do about a
+        server that does not have the kind."""
         self._api, self.path, self._kind, self._convert = api, path, kind, convert
         self._on_change, self._on_synced = on_change, on_synced
         self._params, self._optional, self._stall, self._jitter = dict(params or {}), optional, stall, jitter
+        self._remedy = remedy
         self.store: dict[str, V] = {}
         self._versions: dict[str, int] = {}
         self.synced, self.error = False, f"{path}: not listed yet"
@@ -89,7 +92,8 @@ class Reflector(Generic[K, V]):
         was_synced, self.synced = self.synced, False
         failures = 1 if was_synced else failures + 1
         self.restarts += 1
-        self.error = f"{self.path}: {error}"
+        absent = error.is_missing and self._remedy
+        self.error = f"{self.path}: {f'the server does not have it: {self._remedy}' if absent else error}"
         if error.is_gone:
             self._version = ""
             if failures <= 1:

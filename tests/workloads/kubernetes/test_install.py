@@ -16,6 +16,10 @@ from windlass.config import read_config
 from windlass.kubernetes_api.api import Api, ApiError
 from windlass.kubernetes_api.connection import HttpTransport
 from windlass.testing.kubernetes.control_plane import ControlPlane
+from windlass.testing.kubernetes.fake_server import FakeApiServer
+from windlass.workloads.kubernetes.mirror import ClusterMirror
+
+from .conftest import eventually
 
 
 def printed(*options: str) -> list[dict[str, Any]]:
@@ -27,6 +31,23 @@ def printed(*options: str) -> list[dict[str, Any]]:
 
 def rules(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return next(one["rules"] for one in objects if one["kind"] == kind)
+
+
+def test_a_cluster_without_the_definitions_is_told_with_the_command_that_installs_them():
+    async def story() -> str:
+        fake = FakeApiServer()
+        fake.absent_kinds.add("nodeprovisioners")
+        mirror = ClusterMirror(Api(fake), lambda: None, lambda: 0.0)
+        mirror.start()
+        try:
+            return str(await eventually(lambda: "not listed yet" not in mirror.error and mirror.error))
+        finally:
+            await mirror.close()
+
+    assert asyncio.run(story()) == (
+        "/apis/windlass.dev/v1alpha1/nodeprovisioners: the server does not have it: install its definition: "
+        "windlass kubernetes install --print | kubectl apply --server-side -f -"
+    )
 
 
 def test_everything_is_printed_in_the_order_in_which_it_is_applied():

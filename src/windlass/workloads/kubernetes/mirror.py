@@ -35,6 +35,8 @@ V = TypeVar("V")
 Convert: TypeAlias = Callable[[K], V | None]
 OnChange: TypeAlias = Callable[[ObjectChange[V]], None]
 
+INSTALL: Final = "install its definition: windlass kubernetes install --print | kubectl apply --server-side -f -"
+
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
 PROVISIONERS: Final = "/apis/windlass.dev/v1alpha1/nodeprovisioners"
@@ -81,15 +83,18 @@ class ClusterMirror:
             convert: Convert[K, V],
             changed: OnChange[V] = self._notify,
             optional: bool = False,
+            remedy: str = "",
         ) -> Reflector[K, V]:
-            return Reflector(api, path, kind, convert, on_change=changed, on_synced=on_change, optional=optional)
+            return Reflector(
+                api, path, kind, convert, on_change=changed, on_synced=on_change, optional=optional, remedy=remedy
+            )
 
         self.pods: Reflector[Pod, MirroredPod] = mirror(PODS, Pod, PodMirror(), self._pod_changed)
         self.nodes: Reflector[KubeNode, MirroredNode] = mirror(NODES, KubeNode, mirrored_node, self._node_changed)
         self.namespaces: Reflector[Versioned, Mapping[str, str]] = mirror(NAMESPACES, Versioned, _labels)
         """The labels of each namespace."""
-        self.provisioners = mirror(PROVISIONERS, NodeProvisioner, _unchanged)
-        self.claims = mirror(CLAIMS, NodeClaim, _unchanged)
+        self.provisioners = mirror(PROVISIONERS, NodeProvisioner, _unchanged, remedy=INSTALL)
+        self.claims = mirror(CLAIMS, NodeClaim, _unchanged, remedy=INSTALL)
         self.daemons = mirror(DAEMON_SETS, DaemonSet, _unchanged)
         self.jobs = mirror(JOBS, KubeJob, _indexed, optional=True)
         self.pod_groups = [mirror(path, PodGroup, _unchanged, optional=True) for path in POD_GROUPS]

@@ -88,7 +88,10 @@ class RayFences:
             self._fences[slice_id].complete = True
 
     def drained(self, slice_id: str, node_id: bytes) -> None:
-        self._fences[slice_id].drained.add(node_id)
+        """Record that a node has accepted a drain. The fence may have been forgotten during the call."""
+        fence = self._fences.get(slice_id)
+        if fence is not None:
+            fence.drained.add(node_id)
 
     def is_drained(self, slice_id: str, node_id: bytes) -> bool:
         fence = self._fences.get(slice_id)
