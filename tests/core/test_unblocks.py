@@ -266,6 +266,16 @@ def test_a_frozen_group_is_resumed_with_a_limit_even_if_the_limit_alone_would_he
         assert not waits(plan(applied(snapshot, way.set)), "job"), way
 
 
+def test_a_frozen_group_that_a_smaller_demand_does_not_use_stays_frozen() -> None:
+    groups = [
+        builders.group("a100", cpu=12, gpu=1, max=2, price=4.0),
+        builders.group("cpu", cpu=4, max=6, price=0.2, frozen=True),
+    ]
+    snapshot = builders.snapshot(groups, demands=[builders.demand("job", {"cpu": 8, "gpu": 8})], max_hourly_cost=3.0)
+    ways = [way.change for way in plan(snapshot).unblocks["job"]]
+    assert ways == ["gpu 8 -> 1 and the cost ceiling $3.00/h -> $4.00/h"]
+
+
 def test_a_frozen_group_next_to_a_limit_is_resumed_before_the_limit_is_raised() -> None:
     groups = [builders.group("a100", gpu=8, max=9, frozen=True), builders.group("h100", gpu=8, max=0)]
     assert only_way(groups, [builders.demand("job", GPU)]) == ["resume a100", "max of h100 0 -> 1"]

@@ -354,7 +354,7 @@ class Unblocker:
         found = [(unblock, raised) for raised in tried if (unblock := self._if_raised(demand, first, raised))]
         if not found:
             return None
-        unblock, raised = min(found, key=lambda one: (one[0].hourly_cost, one[0].change))
+        unblock, raised = min(found, key=lambda one: (one[0].hourly_cost, len(one[0].set), one[0].change))
         return self._lowest(demand, first, raised) or unblock
 
     def _limits_of(self, demand: Demand, first: tuple[Edit, ...], groups: list[Group]) -> list[RaisedLimit]:
