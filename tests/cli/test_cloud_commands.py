@@ -33,7 +33,9 @@ def test_offers_are_printed_cheapest_first_and_the_first_is_chosen():
     assert first.endswith("CHOSEN")
     assert not any(line.endswith("CHOSEN") for line in others)
     words = ("offers", "--accelerator", "A100", "--provider", "aws", "--json")
-    offers = json.loads(windlass(*words).stdout)["offers"]
+    document = json.loads(windlass(*words).stdout)
+    assert document["schema"] == "windlass.offers/v1"
+    offers = document["offers"]
     assert [one["chosen"] for one in offers] == [True] + [False] * (len(offers) - 1)
     assert offers[0]["price"] <= offers[-1]["price"]
     assert offers[0]["price_per_accelerator"] == pytest.approx(offers[0]["price"] / 8)

@@ -17,6 +17,8 @@ from windlass.config import Config
 from windlass.offers import BadCatalogue, MachineOffer, Wanted, in_region, is_model, read_catalogue, select
 from windlass.offers.catalogue import PROVIDERS
 
+SCHEMA: Final = "windlass.offers/v1"
+
 NOTHING: Final = OfferBelief("")
 """The availability of an offer that the journal does not know."""
 
@@ -146,7 +148,7 @@ def command(
     chosen = next((one for one in found if beliefs.get((one.type, one.market), NOTHING).can_be_had), None)
     rows = [(one, beliefs.get((one.type, one.market), NOTHING), one is chosen) for one in found]
     if as_json:
-        write(json.dumps({"offers": [as_data(*row) for row in rows]}, indent=2) + "\n")
+        write(json.dumps({"schema": SCHEMA, "offers": [as_data(*row) for row in rows]}, indent=2) + "\n")
     elif found:
         text = table(rows)
         write(_lines(rows) if sys.stdout.isatty() and len(text.partition("\n")[0]) > _width() else text)
