@@ -157,6 +157,17 @@ def test_the_command_prints_the_numbers_and_draws_a_picture(trace, config, tmp_p
     assert len(page.findall(".//polygon")) == 7
 
 
+def test_jobs_that_never_start_are_named_with_their_reasons(config, tmp_path):
+    trace = tmp_path / "never.csv"
+    trace.write_text(HEAD + "".join(f"j{number},0,60,1,512,1,0\n" for number in range(5)))
+    done = CliRunner().invoke(windlass, ["simulate", str(config), "--trace", str(trace)])
+    assert "0 of 5 finished" in done.output
+    assert "job-j0 waits         NO_SHAPE_FITS: needs 512 cpu" in done.output
+    assert "and 2 more" in done.output
+    done = CliRunner().invoke(windlass, ["simulate", str(config), "--trace", str(trace), "--json"])
+    assert sorted(json.loads(done.output)["waiting"]) == [f"job-j{number}" for number in range(5)]
+
+
 def test_a_comparison_that_costs_nothing_has_a_picture(trace, config, tmp_path):
     picture = tmp_path / "frontier.html"
     arguments = ["compare", str(config), "--trace", str(trace), "--picture", str(picture)]

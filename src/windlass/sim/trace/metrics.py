@@ -165,6 +165,8 @@ class Measures(Spent):
     passes: int
     decisions: int
     """Changes of state."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Why each job that waits at the end cannot start."""
     breaches: tuple[str, ...] = ()
 
 
@@ -192,6 +194,7 @@ def measures(engine: Simulation, run: SimulationResult, gauge: Gauge, jobs: Iter
         killed_by_us=sum(breach.invariant == "S1" for breach in run.breaches),
         passes=run.passes,
         decisions=run.actions,
+        waiting={name: f"{one.reason.code}: {one.reason.why}" for name, one in gauge.controller_state.waiting.items()},
         breaches=tuple(str(breach) for breach in run.breaches),
     )
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -27,6 +28,8 @@ from . import read_fault_set
 SCHEMA = "windlass.simulation/v1"
 BAR_EVERY = 0.2
 """Seconds between two updates of the progress bar."""
+NAMED = 3
+"""Jobs that wait at the end, of which the reason is printed; --json has all of them."""
 
 
 def read_spot(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[StockRecording, ...]:
@@ -155,6 +158,10 @@ def _facts(result: Measures, trace: Trace, took: float) -> Iterator[tuple[str, s
     yield "simulated time", f"{result.hours / 24:,.1f} days, in {took:.1f} s"
     left_out = f", {trace.left_out} left out (no duration)" if trace.left_out else ""
     yield "jobs", f"{result.finished:,} of {result.jobs:,} finished{left_out}"
+    for name, why in islice(result.waiting.items(), NAMED):
+        yield f"  {name} waits", why
+    if len(result.waiting) > NAMED:
+        yield "", f"and {len(result.waiting) - NAMED:,} more"
     yield "cost", f"${result.dollars:,.2f}"
     for kind, dollars in result.accounts.items():
         if dollars:
