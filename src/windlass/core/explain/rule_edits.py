@@ -22,6 +22,9 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 """How the value of a key is written in a scenario file."""
 
+_NUMBER: Final = {"apart": "at_most", "spread": "max_skew"}
+"""The number of a constraint that limits how many tasks share a domain."""
+
 Raised = tuple[int, Callable[[int], Edit]]
 """The number of a constraint as it is, and the edit that sets another one."""
 
@@ -57,26 +60,18 @@ def dropped_conditions(demand: Demand) -> Iterator[Edit]:
             yield _edit(demand, "any_of", in_bundles, "without any_of", lambda _: ())
 
 
-def raised_at_most(demand: Demand) -> Iterator[Raised]:
-    for in_bundles, rule in _rules(demand, "apart"):
+def raised_numbers(demand: Demand, key: Literal["apart", "spread"]) -> Iterator[Raised]:
+    """Returns the number of each constraint with this key, and the edit that sets another one."""
+    name = _NUMBER[key]
+    for in_bundles, rule in _rules(demand, key):
 
         def edit(value: int, rule: Any = rule, in_bundles: bool = in_bundles) -> Edit:
-            change = f"at_most of {rule.class_} by {rule.by} {rule.at_most} -> {value}"
-            raised = replace(rule, at_most=value)
-            return _edit(demand, "apart", in_bundles, change, lambda some: _exchanged(some, rule, (raised,)))
+            of = f"{rule.class_} by {rule.by}" if key == "apart" else f"{rule.of} over {rule.over}"
+            raised = replace(rule, **{name: value})
+            change = f"{name} of {of} {getattr(rule, name)} -> {value}"
+            return _edit(demand, key, in_bundles, change, lambda some: _exchanged(some, rule, (raised,)))
 
-        yield rule.at_most, edit
-
-
-def raised_skew(demand: Demand) -> Iterator[Raised]:
-    for in_bundles, rule in _rules(demand, "spread"):
-
-        def edit(value: int, rule: Any = rule, in_bundles: bool = in_bundles) -> Edit:
-            change = f"max_skew of {rule.of} over {rule.over} {rule.max_skew} -> {value}"
-            raised = replace(rule, max_skew=value)
-            return _edit(demand, "spread", in_bundles, change, lambda some: _exchanged(some, rule, (raised,)))
-
-        yield rule.max_skew, edit
+        yield getattr(rule, name), edit
 
 
 def _conditions(demand: Demand) -> Iterator[tuple[_Key, bool, Condition]]:

@@ -46,7 +46,7 @@ from .edits import (
     smaller,
     tolerated,
 )
-from .rule_edits import Raised, dropped_conditions, mended_conditions, raised_at_most, raised_skew
+from .rule_edits import Raised, dropped_conditions, mended_conditions, raised_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +213,9 @@ class Unblocker:
         if Code.NO_LABEL_MATCH in by_code:
             yield from dropped_conditions(demand)
         if Code.APART in by_code:
-            yield from self._smallest(demand, raised_at_most(demand))
+            yield from self._smallest(demand, raised_numbers(demand, "apart"))
         if Code.SPREAD in by_code:
-            yield from self._smallest(demand, raised_skew(demand))
+            yield from self._smallest(demand, raised_numbers(demand, "spread"))
         yield from self._further_domains(demand, [*by_code.get(Code.APART, ()), *by_code.get(Code.SPREAD, ())])
         if Code.GANG_SHAPE in by_code:
             yield from reshaped(demand, by_code[Code.GANG_SHAPE])
