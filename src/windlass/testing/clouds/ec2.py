@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import re
 import threading
 import time
@@ -331,20 +332,19 @@ class FakeEC2:
         for listed in root.iter(f"{space}instancesSet"):
             for item in list(listed):
                 instance = self.instances.get(item.findtext(f"{space}instanceId", ""))
-                if instance is not None and now - instance.launched < self.faults.lag_seconds:
+                age = math.inf if instance is None else now - instance.launched
+                if age < self.faults.lag_seconds:
                     listed.remove(item)
                     continue
                 # Without a machine it has no address: moto's is not of our network.
                 address = instance.host.address if instance is not None and instance.host is not None else ""
-                if instance is not None and now - instance.launched < self.faults.unused_address_seconds:
+                if age < self.faults.unused_address_seconds:
                     address = self.hosts.unused_address
                 for tag in ("privateIpAddress", "ipAddress"):
                     for found in item.iter(f"{space}{tag}"):
                         found.text = address
-                if instance is None:
-                    continue
                 state = item.find(f"{space}instanceState")
-                if instance.terminated is None and now - instance.launched < self.faults.pending_seconds:
+                if instance is not None and instance.terminated is None and age < self.faults.pending_seconds:
                     for part in state if state is not None else ():
                         part.text = "pending" if part.tag.endswith("name") else "0"
         return ET.tostring(root)
